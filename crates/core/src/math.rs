@@ -1,0 +1,1 @@
+//! Functions over [`Arith`](crate::arith::Arith).

@@ -1,0 +1,3 @@
+//! Host machinery: memory, threads, SIMD loops, matrix product, convolution.
+//!
+//! Knows slices, pointers and layouts; knows nothing of tensors.
