@@ -4,5 +4,20 @@
 #![forbid(unsafe_code)]
 
 pub mod arith;
+pub mod device;
+pub mod dtype;
+pub mod error;
+pub mod layout;
 pub mod math;
 pub mod pointwise;
+pub mod promote;
+pub mod scalar;
+pub mod shape;
+
+pub use device::{Device, IntoDevice};
+pub use dtype::{DType, Element};
+pub use error::{Context, Error, Made, Operand, Origin, Result};
+pub use layout::Layout;
+pub use promote::{Promotion, promote_types};
+pub use scalar::Scalar;
+pub use shape::{Dims, Shape, resolve_dim};

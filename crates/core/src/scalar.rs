@@ -1,0 +1,74 @@
+//! `Scalar`: a plain number as an operand.
+
+use std::fmt;
+
+use crate::dtype::DType;
+
+/// A plain number: what stands for PyTorch's Python numbers. It takes part in promotion by its kind only.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Scalar {
+    /// A floating number; its own dtype is the default one, f32.
+    F64(f64),
+    /// A whole number; its own dtype is i64.
+    I64(i64),
+    /// A truth value; its own dtype is bool.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// The dtype that the number has by itself.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Scalar::F64(_) => DType::F32,
+            Scalar::I64(_) => DType::I64,
+            Scalar::Bool(_) => DType::Bool,
+        }
+    }
+
+    /// The number as f64 (a whole number beyond 2^53 is rounded).
+    pub const fn to_f64(self) -> f64 {
+        match self {
+            Scalar::F64(value) => value,
+            Scalar::I64(value) => value as f64,
+            Scalar::Bool(value) => value as u8 as f64,
+        }
+    }
+
+    /// The number as i64 (a floating one is cut towards zero and kept in range).
+    pub const fn to_i64(self) -> i64 {
+        match self {
+            Scalar::F64(value) => value as i64,
+            Scalar::I64(value) => value,
+            Scalar::Bool(value) => value as i64,
+        }
+    }
+
+    /// Whether the number is not zero.
+    pub fn is_true(self) -> bool {
+        match self {
+            Scalar::F64(value) => value != 0.0,
+            Scalar::I64(value) => value != 0,
+            Scalar::Bool(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::F64(value) => fmt::Debug::fmt(value, f),
+            Scalar::I64(value) => fmt::Display::fmt(value, f),
+            Scalar::Bool(value) => fmt::Display::fmt(value, f),
+        }
+    }
+}
+
+macro_rules! scalar_from {
+    ($($rust:ty => $variant:ident),*) => {
+        $(impl From<$rust> for Scalar {
+            fn from(value: $rust) -> Scalar { Scalar::$variant(value.into()) }
+        })*
+    };
+}
+
+scalar_from!(f64 => F64, f32 => F64, i64 => I64, i32 => I64, i16 => I64, i8 => I64, u8 => I64, u32 => I64, bool => Bool);

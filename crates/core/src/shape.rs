@@ -1,0 +1,169 @@
+//! `Shape`: the sizes of a tensor's dimensions, and broadcasting.
+
+use std::fmt;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+
+/// Sizes or strides, kept inline up to six dimensions.
+pub type Dims = SmallVec<[usize; 6]>;
+
+/// The sizes of the dimensions. Empty for a zero-dim tensor.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(Dims);
+
+impl Shape {
+    /// The shape with these sizes.
+    pub fn new(sizes: &[usize]) -> Shape {
+        Shape(Dims::from_slice(sizes))
+    }
+
+    /// The shape of a zero-dim tensor.
+    pub fn scalar() -> Shape {
+        Shape::default()
+    }
+
+    /// The number of elements: the product of the sizes, 1 for a zero-dim tensor.
+    pub fn numel(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// The number of elements, or None where it (or the product of any of the sizes) overflows.
+    pub fn checked_numel(&self) -> Option<usize> {
+        if self.0.contains(&0) {
+            return Some(0);
+        }
+        self.0
+            .iter()
+            .try_fold(1usize, |numel, &size| numel.checked_mul(size))
+    }
+
+    /// The number of dimensions.
+    pub fn ndim(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The sizes, to change.
+    pub fn sizes_mut(&mut self) -> &mut Dims {
+        &mut self.0
+    }
+
+    /// Strides, in elements, of a contiguous tensor of this shape.
+    pub fn contiguous_strides(&self) -> Dims {
+        let mut strides: Dims = smallvec::smallvec![1; self.ndim()];
+        for dim in (1..self.ndim()).rev() {
+            strides[dim - 1] = strides[dim] * self.0[dim].max(1);
+        }
+        strides
+    }
+
+    /// The shape that both broadcast to, by PyTorch's rules; None where sizes differ and neither is 1.
+    pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
+        if self == other {
+            return Some(self.clone());
+        }
+        let ndim = self.ndim().max(other.ndim());
+        let mut sizes: Dims = smallvec::smallvec![0; ndim];
+        for (back, size) in sizes.iter_mut().rev().enumerate() {
+            let of = |shape: &Shape| {
+                shape
+                    .ndim()
+                    .checked_sub(back + 1)
+                    .map_or(1, |dim| shape[dim])
+            };
+            *size = match (of(self), of(other)) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return None,
+            };
+        }
+        Some(Shape(sizes))
+    }
+}
+
+/// The place of dimension `dim`, counted from the end where negative, in a tensor of `ndim` dimensions.
+///
+/// A zero-dim tensor takes 0 and -1, as in PyTorch.
+pub fn resolve_dim(op: &'static str, dim: isize, ndim: usize) -> Result<usize> {
+    let count = ndim.max(1) as isize;
+    if (-count..count).contains(&dim) {
+        Ok(if dim < 0 { dim + count } else { dim } as usize)
+    } else {
+        Err(Error::DimOutOfRange { op, dim, ndim })
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(sizes: &[usize]) -> Shape {
+        Shape::new(sizes)
+    }
+}
+
+impl From<Dims> for Shape {
+    fn from(sizes: Dims) -> Shape {
+        Shape(sizes)
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(sizes: [usize; N]) -> Shape {
+        Shape::new(&sizes)
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(sizes: I) -> Shape {
+        Shape(sizes.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (dim, size) in self.0.iter().enumerate() {
+            if dim > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{size}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcast_aligns_at_the_end() {
+        let shape = |sizes: &[usize]| Shape::new(sizes);
+        assert_eq!(shape(&[3, 1]).broadcast(&shape(&[4])), Some(shape(&[3, 4])));
+        assert_eq!(shape(&[]).broadcast(&shape(&[2, 0])), Some(shape(&[2, 0])));
+        assert_eq!(shape(&[1]).broadcast(&shape(&[0])), Some(shape(&[0])));
+        assert_eq!(shape(&[2]).broadcast(&shape(&[3])), None);
+    }
+
+    #[test]
+    fn dims_count_from_the_end() {
+        assert_eq!(resolve_dim("sum", -1, 3).unwrap(), 2);
+        assert_eq!(resolve_dim("sum", -1, 0).unwrap(), 0);
+        assert!(resolve_dim("sum", 3, 3).is_err());
+        assert!(resolve_dim("sum", -4, 3).is_err());
+    }
+}
