@@ -273,7 +273,7 @@ impl Layout {
             shape.sizes_mut().push(size.max(0) as usize);
         }
         if let Some(dim) = inferred {
-            if known == 0 || numel % known != 0 {
+            if known == 0 || !numel.is_multiple_of(known) {
                 return Err(Error::shape(
                     op,
                     format!("{sizes:?} can't be filled with {numel} elements: no size fits at -1"),

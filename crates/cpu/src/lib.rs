@@ -2,4 +2,9 @@
 //!
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
+pub mod convert;
+pub mod copy;
+mod grid;
+pub mod kernel;
 pub mod parallel;
+pub mod program;
