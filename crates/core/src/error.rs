@@ -245,7 +245,7 @@ pub enum Error {
 
     /// A tensor that backward needs was changed in place after the op had saved it.
     #[error(
-        "backward: {what} of {op} (called at {location}) was changed in place at {modified} after it was saved (version {found}, expected {expected}); change a clone() of it, or make the change before the op"
+        "backward: {what} of {op} (called at {location}) was changed in place at {modified} after it was saved (version {found}, expected {expected}); change a copy() of it, or make the change before the op"
     )]
     SavedTensorModified {
         /// The op that saved it.

@@ -6,5 +6,6 @@ pub mod convert;
 pub mod copy;
 mod grid;
 pub mod kernel;
+pub mod memory;
 pub mod parallel;
 pub mod program;

@@ -1,0 +1,16 @@
+//! Autograd: records ops and computes gradients.
+//!
+//! Define-by-run: while grad mode is on, each op on a tensor that tracks gradients becomes a node, which keeps the op,
+//! what its backward needs, and edges to the nodes of its inputs.
+
+mod engine;
+mod mode;
+mod node;
+mod record;
+mod surface;
+
+pub use engine::{Backpropagation, grad, grad_with};
+pub use mode::{enable_grad, inference_mode, is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled};
+pub use node::{Backward, HookHandle};
+pub(crate) use node::AutogradMeta;
+pub(crate) use record::{Recording, check_in_place, record, record_in_place};

@@ -1,0 +1,167 @@
+//! Recording: turns an op that ran into a node.
+//!
+//! Note [Views and in-place edits]
+//! A view shares its base's bytes but has a history of its own. If the bytes are changed in place, that history no
+//! longer tells how the view's value came about, and gradients through it would be silently wrong. So a view
+//! remembers the storage's version at its making, and recording an op on an outdated view is an error. An
+//! in-place op on a view that autograd would have to record is an error too.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use fireclay_core::{Context, Error, Result};
+use smallvec::SmallVec;
+
+use super::mode::is_grad_enabled;
+use super::node::{Edge, Node, Saved, SavedTensors, TensorFacts};
+use crate::op::Op;
+use crate::tensor::Tensor;
+
+/// Whether a call is to be recorded.
+pub(crate) struct Recording;
+
+impl Recording {
+    pub(crate) fn wanted(inputs: &[&Tensor]) -> bool {
+        is_grad_enabled() && inputs.iter().any(|input| input.0.autograd.tracks())
+    }
+
+    pub(crate) fn wanted_in_place(inputs: &[&Tensor], targets: &[&Tensor]) -> bool {
+        Recording::wanted(inputs) || Recording::wanted(targets)
+    }
+}
+
+/// Gives the outputs of `op` a node.
+pub(crate) fn record(
+    op: Arc<dyn Op>,
+    inputs: &[&Tensor],
+    outputs: &[Tensor],
+    location: &'static Location<'static>,
+) -> Result<()> {
+    let node = node(op, inputs, outputs.iter(), location)?;
+    for (index, output) in outputs.iter().enumerate() {
+        if output.dtype().is_floating_point() {
+            output.0.autograd.set_node(node.clone(), index);
+        }
+    }
+    Ok(())
+}
+
+/// Gives the tensors that `op` wrote in place their new history.
+pub(crate) fn record_in_place(
+    op: Arc<dyn Op>,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    location: &'static Location<'static>,
+) -> Result<()> {
+    let node = node(op, inputs, targets.iter().copied(), location)?;
+    for (index, target) in targets.iter().enumerate() {
+        if target.dtype().is_floating_point() {
+            target.0.autograd.set_node(node.clone(), index);
+        }
+    }
+    Ok(())
+}
+
+fn node<'a>(
+    op: Arc<dyn Op>,
+    inputs: &[&Tensor],
+    outputs: impl Iterator<Item = &'a Tensor> + Clone,
+    location: &'static Location<'static>,
+) -> Result<Arc<Node>> {
+    let saves = op.saves();
+    let mut edges: SmallVec<[Edge; 3]> = SmallVec::with_capacity(inputs.len());
+    let mut saved = SavedTensors::default();
+    for (index, &input) in inputs.iter().enumerate() {
+        check_view_is_current(op.name(), input)?;
+        edges.push(input.0.autograd.edge(input));
+        saved.inputs.push(if saves.has_input(index) {
+            check_not_inference(op.name(), input)?;
+            Saved::Input(keep(input, outputs.clone()), input.version())
+        } else {
+            Saved::None
+        });
+    }
+    for (index, output) in outputs.clone().enumerate() {
+        saved.outputs.push(if saves.has_output(index) {
+            let inner = &output.0;
+            Saved::Output(inner.storage.clone(), inner.layout.clone(), inner.dtype, inner.origin, output.version())
+        } else {
+            Saved::None
+        });
+    }
+    let inputs = inputs.iter().map(|input| TensorFacts::of(input)).collect();
+    let outputs = outputs.map(TensorFacts::of).collect();
+    Ok(Node::new(op, location, edges, inputs, outputs, saved))
+}
+
+/// The input to save. One that is also written in place would hold its own node: keep its value alone.
+fn keep<'a>(input: &Tensor, mut outputs: impl Iterator<Item = &'a Tensor>) -> Tensor {
+    if outputs.any(|output| output.is_same(input)) {
+        input.alias(input.layout().clone(), input.origin())
+    } else {
+        input.clone()
+    }
+}
+
+fn check_view_is_current(op: &'static str, input: &Tensor) -> Result<()> {
+    if input.0.is_view && input.0.autograd.has_node() && input.0.made_version != input.version() {
+        let modified = input.0.storage.modified_at();
+        return Err(Error::Autograd {
+            op,
+            what: format!(
+                "this view's base was changed in place{} after the view was made, so its history is out of date",
+                modified.map_or_else(String::new, |location| format!(" at {location}"))
+            ),
+            context: Context::hint("make the view again after the change"),
+        }
+        .with_operands(|| vec![input.operand("view")]));
+    }
+    Ok(())
+}
+
+fn check_not_inference(op: &'static str, input: &Tensor) -> Result<()> {
+    if input.0.inference {
+        return Err(Error::Autograd {
+            op,
+            what: "a tensor made in inference_mode can't be saved for backward".into(),
+            context: Context::hint("make it outside, or use a copy() of it"),
+        }
+        .with_operands(|| vec![input.operand("inference tensor")]));
+    }
+    Ok(())
+}
+
+/// Refuses in-place writes that would lose history or write one element twice.
+pub(crate) fn check_in_place(op: &'static str, target: &Tensor, inputs: &[&Tensor]) -> Result<()> {
+    if target.layout().overlaps_itself() {
+        return Err(Error::argument(op, "the tensor written to has several elements in one place (an expanded view)")
+            .with_hint("write to a copy() of it"));
+    }
+    if !is_grad_enabled() {
+        return Ok(());
+    }
+    let tracks = target.0.autograd.tracks();
+    if tracks && !target.0.autograd.has_node() {
+        return Err(Error::Autograd {
+            op,
+            what: "a leaf that requires grad can't be changed in place".into(),
+            context: Context::hint("run it under no_grad, as optimizers do, or use the form that returns a new tensor"),
+        });
+    }
+    let recorded = tracks || inputs.iter().any(|input| input.0.autograd.tracks());
+    if recorded && target.0.is_view {
+        return Err(Error::Autograd {
+            op,
+            what: "changing a view in place while autograd records is not built yet".into(),
+            context: Context::hint("use the form that returns a new tensor, or change a copy() of the view"),
+        });
+    }
+    if recorded && !target.dtype().is_floating_point() {
+        return Err(Error::Autograd {
+            op,
+            what: format!("a {} tensor can't carry the gradient of what is written to it", target.dtype()),
+            context: Context::hint("detach() the operand that requires grad"),
+        });
+    }
+    Ok(())
+}

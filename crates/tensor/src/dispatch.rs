@@ -1,0 +1,258 @@
+//! The one door: the only way an op runs.
+//!
+//! `call` checks devices, asks the op for its outputs, allocates them, runs the kernel, and records the op for
+//! autograd. Whatever must see every op hangs here.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use fireclay_core::{Context, DType, Device, Error, Made, Origin, Result};
+use smallvec::{SmallVec, smallvec};
+
+use crate::autograd::{self, Recording};
+use crate::op::{CpuInputs, Meta, Op, OutputMeta, Outputs};
+use crate::storage::{Access, CpuCall, Operand, Storage};
+use crate::tensor::Tensor;
+
+/// Runs `op` on `inputs` and returns its outputs.
+#[track_caller]
+pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
+    let origin = Origin::here();
+    let recording = Recording::wanted(inputs);
+    let outputs = run(&op, inputs, origin)?;
+    if recording && outputs.iter().any(|output| output.dtype().is_floating_point()) {
+        autograd::record(Arc::new(op), inputs, &outputs, origin.location)?;
+    }
+    Ok(outputs)
+}
+
+/// Runs an op of one output.
+#[track_caller]
+pub fn call_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    let mut outputs = call(op, inputs)?;
+    debug_assert_eq!(outputs.len(), 1);
+    Ok(outputs.remove(0))
+}
+
+/// Runs `op` and writes its outputs into existing tensors: the in-place and `out` form.
+///
+/// A target may be among the inputs only if the op is pointwise. Shapes must be equal; a target of another dtype is
+/// cast to where PyTorch allows it (never from a higher kind to a lower one).
+#[track_caller]
+pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
+    let location = Location::caller();
+    let context = |error: Error| with_operands(error, inputs, targets);
+    for target in targets {
+        autograd::check_in_place(op.name(), target, inputs).map_err(context)?;
+    }
+    check_devices(&op, inputs.iter().chain(targets).copied()).map_err(context)?;
+    let metas = op.output(&metas(inputs)).map_err(context)?;
+    for (meta, target) in metas.iter().zip(targets) {
+        check_target(op.name(), meta, target).map_err(context)?;
+    }
+    let recording = Recording::wanted_in_place(inputs, targets);
+    for (number, target) in targets.iter().enumerate() {
+        // One write lock at a time: ops of several targets are run under it one storage after the other.
+        debug_assert!(targets[..number].iter().all(|other| !other.shares_storage(target)));
+    }
+    let inputs = separate(inputs, targets)?;
+    let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+    run_cpu(&op, &inputs, targets).map_err(context)?;
+    for target in targets {
+        target.0.storage.mark_modified(location);
+    }
+    if recording {
+        autograd::record_in_place(Arc::new(op), &inputs, targets, location)?;
+    }
+    Ok(())
+}
+
+fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
+    let context = |error: Error| with_operands(error, inputs, &[]);
+    check_devices(op, inputs.iter().copied()).map_err(context)?;
+    if let Some(layout) = inputs.first().and_then(|input| op.view(input.layout())) {
+        let made = Origin {
+            made: Made::Made,
+            ..origin
+        };
+        return Ok(smallvec![inputs[0].alias(layout.map_err(context)?, made)]);
+    }
+    let device = inputs.first().map_or(Device::Cpu, |input| input.device());
+    let metas = op.output(&metas(inputs)).map_err(context)?;
+    let mut outputs = Outputs::new();
+    for meta in metas {
+        outputs.push(allocate(meta, device, origin).map_err(context)?);
+    }
+    let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
+    run_cpu(op, inputs, &targets).map_err(context)?;
+    Ok(outputs)
+}
+
+fn allocate(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
+    let too_large = || Error::OutOfMemory {
+        device,
+        what: format!("a tensor {}{} is larger than memory can be", meta.dtype, meta.layout.shape()),
+        context: Box::default(),
+    };
+    let numel = meta.layout.shape().checked_numel().ok_or_else(too_large)?;
+    let nbytes = numel.checked_mul(meta.dtype.size()).ok_or_else(too_large)?;
+    let storage = Storage::allocate(device, nbytes)?;
+    Ok(Tensor::from_parts(storage, meta.layout, meta.dtype, device, origin))
+}
+
+/// A fresh tensor of unspecified content.
+pub(crate) fn empty(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
+    allocate(meta, device, origin)
+}
+
+/// Runs the kernel over inputs brought into the form that it takes.
+fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
+    let form = op.cpu_inputs();
+    if form == CpuInputs::AsIs {
+        return run_kernel(op, inputs, targets);
+    }
+    let widen = |tensor: &Tensor| tensor.dtype().is_half();
+    let ready = |tensor: &Tensor| {
+        !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous())
+    };
+    let plain = |tensor: &&Tensor| !widen(tensor) && tensor.is_contiguous();
+    if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(&target)) {
+        return run_kernel(op, inputs, targets);
+    }
+    autograd::no_grad(|| {
+        let prepared: SmallVec<[Tensor; 4]> = inputs
+            .iter()
+            .map(|&input| match (widen(input), ready(input)) {
+                (true, _) => input.to_dtype(DType::F32)?.contiguous(),
+                (false, false) => input.contiguous(),
+                (false, true) => Ok(input.clone()),
+            })
+            .collect::<Result<_>>()?;
+        let results: SmallVec<[Tensor; 2]> = targets
+            .iter()
+            .map(|&target| {
+                if plain(&target) {
+                    return Ok(target.clone());
+                }
+                let dtype = if widen(target) { DType::F32 } else { target.dtype() };
+                let meta = OutputMeta::contiguous(target.shape().clone(), dtype);
+                allocate(meta, target.device(), target.origin())
+            })
+            .collect::<Result<_>>()?;
+        let prepared: SmallVec<[&Tensor; 4]> = prepared.iter().collect();
+        let result_refs: SmallVec<[&Tensor; 2]> = results.iter().collect();
+        run_kernel(op, &prepared, &result_refs)?;
+        for (result, target) in results.iter().zip(targets) {
+            if !result.is_same(target) {
+                crate::ops::copy::write(result, target)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
+    let fresh = |tensor: &&&Tensor| Arc::strong_count(&tensor.0.storage) > 1;
+    let _access = Access::new(
+        inputs.iter().map(|input| &input.0.storage),
+        targets.iter().find(fresh).map(|target| &target.0.storage),
+    );
+    fn operand(tensor: &Tensor) -> Operand<'_> {
+        Operand {
+            storage: &tensor.0.storage,
+            layout: &tensor.0.layout,
+            dtype: tensor.0.dtype,
+        }
+    }
+    let inputs = inputs.iter().map(|input| operand(input)).collect();
+    let targets = targets.iter().map(|target| Some(operand(target))).collect();
+    // SAFETY: inputs are locked; a target is locked for writing or has one handle only, which is ours. Layouts
+    // are checked against their storage where pointers are made. `separate` saw to overlaps.
+    op.cpu(unsafe { CpuCall::new(inputs, targets) })
+}
+
+/// Copies those inputs that share a target's storage without being the target itself.
+fn separate(inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
+    let mut separated = SmallVec::new();
+    for &input in inputs {
+        let clash = targets.iter().any(|target| {
+            input.shares_storage(target)
+                && (input.layout() != target.layout() || input.dtype() != target.dtype())
+        });
+        separated.push(if clash { input.copy()? } else { input.clone() });
+    }
+    Ok(separated)
+}
+
+fn metas<'a>(inputs: &'a [&Tensor]) -> SmallVec<[Meta<'a>; 4]> {
+    inputs
+        .iter()
+        .map(|input| Meta {
+            layout: input.layout(),
+            dtype: input.dtype(),
+            device: input.device(),
+        })
+        .collect()
+}
+
+fn check_devices<'a>(op: &dyn Op, mut tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<()> {
+    let all = tensors.clone();
+    let Some(first) = tensors.next() else {
+        return Ok(());
+    };
+    if tensors.all(|tensor| tensor.device() == first.device()) {
+        return Ok(());
+    }
+    let mut devices: Vec<String> = all.map(|tensor| tensor.device().to_string()).collect();
+    devices.dedup();
+    Err(Error::DeviceMismatch {
+        op: op.name(),
+        devices: devices.join(" and "),
+        context: Context::hint(format!("move them: to(\"{}\")", first.device())),
+    })
+}
+
+fn check_target(op: &'static str, meta: &OutputMeta, target: &Tensor) -> Result<()> {
+    if meta.layout.shape() != target.shape() {
+        return Err(Error::shape(
+            op,
+            format!(
+                "the result has shape {}, the tensor written to has {}",
+                meta.layout.shape(),
+                target.shape()
+            ),
+        ));
+    }
+    if !can_cast(meta.dtype, target.dtype()) {
+        return Err(Error::dtype(
+            op,
+            format!("the result is {}, which can't be stored as {}", meta.dtype, target.dtype()),
+        )
+        .with_hint("use the form that returns a new tensor"));
+    }
+    Ok(())
+}
+
+/// Whether a result may be written to a tensor of another dtype (`torch.can_cast`).
+pub fn can_cast(from: DType, to: DType) -> bool {
+    fn kind(dtype: DType) -> u8 {
+        match dtype {
+            DType::Bool => 0,
+            dtype if dtype.is_integer() => 1,
+            dtype if dtype.is_floating_point() => 2,
+            _ => 3,
+        }
+    }
+    kind(from) <= kind(to)
+}
+
+#[cold]
+fn with_operands(error: Error, inputs: &[&Tensor], targets: &[&Tensor]) -> Error {
+    error.with_operands(|| {
+        let inputs = inputs.iter().enumerate();
+        inputs
+            .map(|(number, input)| input.operand(format!("input {number}")))
+            .chain(targets.iter().map(|target| target.operand("written to")))
+            .collect()
+    })
+}

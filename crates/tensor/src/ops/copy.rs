@@ -1,0 +1,202 @@
+//! Copies and casts: `copy`, `contiguous`, `to_dtype`, `to`, `copy_`.
+
+use fireclay_core::{DType, Device, IntoDevice, Layout, Result, Shape};
+use fireclay_cpu::program::{Program, Sink, Source};
+use smallvec::smallvec;
+
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
+use crate::tensor::{Tensor, moved_here};
+
+/// Copies the elements, casting them to `dtype`, in the given memory order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    dtype: DType,
+    contiguous: bool,
+}
+
+impl Op for Copy {
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let [input] = inputs else {
+            unreachable!("copy has one input")
+        };
+        if input.dtype != self.dtype && !(input.dtype.is_computable() && self.dtype.is_computable()) {
+            return Err(fireclay_core::Error::dtype(
+                "to",
+                format!("no cast from {} to {}: stored-only dtypes can be copied and saved only", input.dtype, self.dtype),
+            ));
+        }
+        let layout = if self.contiguous {
+            Layout::contiguous(input.shape().clone())
+        } else {
+            input.layout.preserved()
+        };
+        Ok(smallvec![OutputMeta {
+            layout,
+            dtype: self.dtype,
+        }])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        copy_operands(&mut call);
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        // The engine casts to the input's dtype.
+        Ok(smallvec![Some(context.grad_output().clone())])
+    }
+}
+
+/// Writes a tensor over the elements of another one.
+#[derive(Clone, Debug)]
+struct CopyInto {
+    shape: Shape,
+    dtype: DType,
+}
+
+impl Op for CopyInto {
+    fn name(&self) -> &'static str {
+        "copy_"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        if inputs[0].layout.expand(&self.shape).is_none() {
+            return Err(fireclay_core::Error::shape(
+                "copy_",
+                format!("{} does not broadcast to {}", inputs[0].shape(), self.shape),
+            ));
+        }
+        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), self.dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        copy_operands(&mut call);
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        Ok(smallvec![Some(context.grad_output().sum_to(context.input_shape(0))?)])
+    }
+}
+
+fn copy_operands(call: &mut CpuCall<'_>) {
+    let (input, output) = (call.raw_input(0), call.raw_output(0));
+    let shape = output.layout.shape();
+    let strides = input.layout.expand(shape).expect("the output rule checked the shapes");
+    let source = Source {
+        ptr: input.ptr().cast_const(),
+        dtype: input.dtype,
+        strides: strides.strides().into(),
+    };
+    let sink = Sink {
+        ptr: output.ptr(),
+        dtype: output.dtype,
+        strides: output.layout.strides().into(),
+    };
+    if source.dtype == sink.dtype {
+        // SAFETY: `ptr` checked both layouts against their storage; the door keeps them from overlapping.
+        unsafe { fireclay_cpu::copy::copy(shape, source, sink) };
+    } else {
+        let mut program = Program::new();
+        let register = program.input(source.dtype);
+        program.output(register, sink.dtype);
+        // SAFETY: as above.
+        unsafe { program.evaluate(shape, &[source], &[sink]) };
+    }
+}
+
+/// Writes `source`, broadcast and cast, over `target`, whatever their dtypes: the door's own rounding step.
+pub(crate) fn write(source: &Tensor, target: &Tensor) -> Result<()> {
+    let op = CopyInto {
+        shape: target.shape().clone(),
+        dtype: target.dtype(),
+    };
+    dispatch::call_into(op, &[source], &[target])
+}
+
+impl Tensor {
+    /// A new tensor with the same elements (`torch.clone`); gradients flow through.
+    #[track_caller]
+    pub fn copy(&self) -> Result<Tensor> {
+        let op = Copy {
+            dtype: self.dtype(),
+            contiguous: false,
+        };
+        dispatch::call_one(op, &[self])
+    }
+
+    /// This tensor if its elements lie in order, else a copy whose do (`Tensor.contiguous`).
+    #[track_caller]
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        let op = Copy {
+            dtype: self.dtype(),
+            contiguous: true,
+        };
+        dispatch::call_one(op, &[self])
+    }
+
+    /// The elements as `dtype`: this very tensor if it is so already (`Tensor.to(dtype)`).
+    ///
+    /// Floats are cut towards zero on their way to whole numbers, and rounded to nearest even between float types; anything
+    /// but zero is true.
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        if self.dtype() == dtype {
+            return Ok(self.clone());
+        }
+        let op = Copy {
+            dtype,
+            contiguous: false,
+        };
+        dispatch::call_one(op, &[self])
+    }
+
+    /// The tensor on `device` (a [`Device`] or its name): this very tensor if it is there already (`Tensor.to(device)`).
+    #[track_caller]
+    pub fn to(&self, device: impl IntoDevice) -> Result<Tensor> {
+        let device = device.into_device()?;
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        crate::device::check_available(device)?;
+        let _moved = moved_here();
+        Err(crate::device::unavailable(device))
+    }
+
+    /// `to("cpu")`.
+    #[track_caller]
+    pub fn cpu(&self) -> Result<Tensor> {
+        self.to(Device::Cpu)
+    }
+
+    /// `to("cuda")`: the current CUDA device.
+    #[track_caller]
+    pub fn cuda(&self) -> Result<Tensor> {
+        self.to(Device::cuda())
+    }
+
+    /// Writes `source`, broadcast and cast, over the elements of this tensor (`Tensor.copy_`).
+    #[track_caller]
+    pub fn copy_(&self, source: &Tensor) -> Result<Tensor> {
+        write(source, self)?;
+        Ok(self.clone())
+    }
+}

@@ -1,0 +1,384 @@
+//! Views: the same bytes under another layout. No kernel but the one that carries a slice's gradient home.
+
+use fireclay_core::{Dims, Error, Layout, Result, Shape, resolve_dim};
+use smallvec::smallvec;
+
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// A change of layout.
+#[derive(Clone, Debug)]
+pub(crate) enum View {
+    Reshape(Shape),
+    Transpose(usize, usize),
+    Permute(Dims),
+    Expand(Shape),
+    Slice { dim: usize, start: usize, length: usize, step: usize },
+    Select { dim: usize, index: usize },
+    Unsqueeze(usize),
+    Squeeze(usize),
+}
+
+impl View {
+    fn name_of(&self) -> &'static str {
+        match self {
+            View::Reshape(_) => "view",
+            View::Transpose(..) => "transpose",
+            View::Permute(_) => "permute",
+            View::Expand(_) => "expand",
+            View::Slice { .. } => "slice",
+            View::Select { .. } => "select",
+            View::Unsqueeze(_) => "unsqueeze",
+            View::Squeeze(_) => "squeeze",
+        }
+    }
+
+    fn layout(&self, input: &Layout) -> Result<Layout> {
+        match self {
+            View::Reshape(shape) => input.view(shape).ok_or_else(|| {
+                Error::shape(
+                    "view",
+                    format!("{} with strides {:?} has no view as {shape}", input.shape(), input.strides()),
+                )
+                .with_hint("use reshape, which copies where it must")
+            }),
+            View::Transpose(dim0, dim1) => Ok(input.transpose(*dim0, *dim1)),
+            View::Permute(dims) => Ok(input.permute(dims)),
+            View::Expand(shape) => input.expand(shape).ok_or_else(|| {
+                Error::shape("expand", format!("{} does not broadcast to {shape}", input.shape()))
+                    .with_hint("only dimensions of size 1 expand")
+            }),
+            View::Slice { dim, start, length, step } => Ok(input.slice(*dim, *start, *length, *step)),
+            View::Select { dim, index } => Ok(input.select(*dim, *index)),
+            View::Unsqueeze(dim) => Ok(input.unsqueeze(*dim)),
+            View::Squeeze(dim) => Ok(input.squeeze(*dim)),
+        }
+    }
+}
+
+impl Op for View {
+    fn name(&self) -> &'static str {
+        self.name_of()
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let layout = self.layout(inputs[0].layout)?;
+        Ok(smallvec![OutputMeta {
+            layout,
+            dtype: inputs[0].dtype,
+        }])
+    }
+
+    fn view(&self, input: &Layout) -> Option<Result<Layout>> {
+        Some(self.layout(input))
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let grad = context.grad_output();
+        let shape = context.input_shape(0);
+        let back = match self {
+            View::Reshape(_) | View::Unsqueeze(_) | View::Squeeze(_) => grad.reshape_to(shape)?,
+            View::Transpose(dim0, dim1) => dispatch::call_one(View::Transpose(*dim0, *dim1), &[grad])?,
+            View::Permute(dims) => {
+                let mut inverse: Dims = smallvec![0; dims.len()];
+                for (place, &dim) in dims.iter().enumerate() {
+                    inverse[dim] = place;
+                }
+                dispatch::call_one(View::Permute(inverse), &[grad])?
+            }
+            View::Expand(_) => grad.sum_to(shape)?,
+            View::Slice { .. } | View::Select { .. } => {
+                let embed = Embed {
+                    view: self.clone(),
+                    shape: shape.clone(),
+                };
+                dispatch::call_one(embed, &[grad])?
+            }
+        };
+        Ok(smallvec![Some(back)])
+    }
+}
+
+/// Zeros of `shape` with the input where `view` looks: the transpose of a slice or selection.
+#[derive(Clone, Debug)]
+struct Embed {
+    view: View,
+    shape: Shape,
+}
+
+impl Op for Embed {
+    fn name(&self) -> &'static str {
+        "slice_backward"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), inputs[0].dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        use fireclay_cpu::program::{Sink, Source};
+        let (input, output) = (call.raw_input(0), call.raw_output(0));
+        let size = output.dtype.size();
+        let base = output.ptr();
+        // SAFETY: the output is contiguous and ours; `ptr` checked its bounds. All-zero bytes are the number 0.
+        unsafe { base.write_bytes(0, output.layout.numel() * size) };
+        let inner = self.view.layout(output.layout)?;
+        assert!(inner.end().is_some_and(|end| end <= output.layout.numel()), "a view reaches beyond its base");
+        let source = Source {
+            ptr: input.ptr().cast_const(),
+            dtype: input.dtype,
+            strides: input.layout.strides().into(),
+        };
+        let sink = Sink {
+            // SAFETY: the view's end lies within the output, so its offset does.
+            ptr: unsafe { base.add(inner.offset() * size) },
+            dtype: output.dtype,
+            strides: inner.strides().into(),
+        };
+        // SAFETY: both operands have the view's shape and lie within their storage; the output is fresh.
+        unsafe { fireclay_cpu::copy::copy(inner.shape(), source, sink) };
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        Ok(smallvec![Some(dispatch::call_one(self.view.clone(), &[context.grad_output()])?)])
+    }
+}
+
+impl Tensor {
+    /// The same elements under another shape, one of whose sizes may be -1 (`Tensor.view`). Never copies: an error where
+    /// that is impossible.
+    #[track_caller]
+    pub fn view(&self, sizes: &[isize]) -> Result<Tensor> {
+        let shape = self.sized("view", sizes)?;
+        dispatch::call_one(View::Reshape(shape), &[self])
+    }
+
+    /// The same elements under another shape, one of whose sizes may be -1 (`torch.reshape`). A view where possible, else
+    /// a copy.
+    #[track_caller]
+    pub fn reshape(&self, sizes: &[isize]) -> Result<Tensor> {
+        let shape = self.sized("reshape", sizes)?;
+        self.reshape_to(&shape)
+    }
+
+    #[track_caller]
+    pub(crate) fn reshape_to(&self, shape: &Shape) -> Result<Tensor> {
+        if self.shape() == shape {
+            return Ok(self.clone());
+        }
+        let view = View::Reshape(shape.clone());
+        if self.layout().view(shape).is_some() {
+            dispatch::call_one(view, &[self])
+        } else {
+            dispatch::call_one(view, &[&self.contiguous()?])
+        }
+    }
+
+    fn sized(&self, op: &'static str, sizes: &[isize]) -> Result<Shape> {
+        Layout::infer_shape(op, sizes, self.numel())
+            .map_err(|error| error.with_operands(|| vec![self.operand("self")]))
+    }
+
+    /// Dimensions `start` to `end` (inclusive, counted from the end where negative) made one (`torch.flatten`).
+    #[track_caller]
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
+        let (start, end) = (
+            resolve_dim("flatten", start, self.ndim())?,
+            resolve_dim("flatten", end, self.ndim())?,
+        );
+        if start > end {
+            return Err(Error::argument("flatten", format!("start {start} comes after end {end}"))
+                .with_operands(|| vec![self.operand("self")]));
+        }
+        if self.ndim() == 0 {
+            return self.reshape_to(&Shape::new(&[1]));
+        }
+        let mut shape: Dims = self.shape()[..start].into();
+        shape.push(self.shape()[start..=end].iter().product());
+        shape.extend_from_slice(&self.shape()[end + 1..]);
+        self.reshape_to(&shape.into())
+    }
+
+    /// Two dimensions swapped (`torch.transpose`).
+    #[track_caller]
+    pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Tensor> {
+        let (dim0, dim1) = (
+            resolve_dim("transpose", dim0, self.ndim())?,
+            resolve_dim("transpose", dim1, self.ndim())?,
+        );
+        if self.ndim() == 0 {
+            return Ok(self.clone());
+        }
+        dispatch::call_one(View::Transpose(dim0, dim1), &[self])
+    }
+
+    /// A matrix transposed; fewer dimensions stay (`Tensor.t`).
+    #[track_caller]
+    pub fn t(&self) -> Result<Tensor> {
+        match self.ndim() {
+            0 | 1 => Ok(self.clone()),
+            2 => self.transpose(0, 1),
+            ndim => Err(Error::shape("t", format!("expected at most 2 dimensions, got {ndim}"))
+                .with_hint("use transpose(-2, -1)")
+                .with_operands(|| vec![self.operand("self")])),
+        }
+    }
+
+    /// Dimension `dims[i]` put at place `i` (`torch.permute`).
+    #[track_caller]
+    pub fn permute(&self, dims: &[isize]) -> Result<Tensor> {
+        let resolved: Dims = dims
+            .iter()
+            .map(|&dim| resolve_dim("permute", dim, self.ndim()))
+            .collect::<Result<_>>()?;
+        let mut sorted = resolved.clone();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.ndim()) {
+            return Err(Error::argument(
+                "permute",
+                format!("{dims:?} does not name each of {} dimensions once", self.ndim()),
+            )
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        dispatch::call_one(View::Permute(resolved), &[self])
+    }
+
+    /// Dimensions of size 1 repeated, without copying, to reach `sizes`; -1 keeps a size (`Tensor.expand`).
+    #[track_caller]
+    pub fn expand(&self, sizes: &[isize]) -> Result<Tensor> {
+        let extra = sizes.len().checked_sub(self.ndim());
+        let shape = sizes.iter().enumerate().map(|(dim, &size)| match (size, extra) {
+            (0.., _) => Ok(size as usize),
+            (-1, Some(extra)) if dim >= extra => Ok(self.shape()[dim - extra]),
+            _ => Err(Error::shape("expand", format!("can't expand {} to {sizes:?}", self.shape()))),
+        });
+        let shape: Shape = shape
+            .collect::<Result<Dims>>()
+            .map_err(|error| error.with_operands(|| vec![self.operand("self")]))?
+            .into();
+        self.expand_to(&shape)
+    }
+
+    #[track_caller]
+    pub(crate) fn expand_to(&self, shape: &Shape) -> Result<Tensor> {
+        if self.shape() == shape {
+            return Ok(self.clone());
+        }
+        dispatch::call_one(View::Expand(shape.clone()), &[self])
+    }
+
+    /// `length` elements of `dim` from `start` on (`torch.narrow`).
+    #[track_caller]
+    pub fn narrow(&self, dim: isize, start: usize, length: usize) -> Result<Tensor> {
+        let dim = self.real_dim("narrow", dim)?;
+        let size = self.shape()[dim];
+        if start.checked_add(length).is_none_or(|end| end > size) {
+            return Err(Error::argument(
+                "narrow",
+                format!("{length} elements from {start} on lie outside of dimension {dim} of size {size}"),
+            )
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        dispatch::call_one(View::Slice { dim, start, length, step: 1 }, &[self])
+    }
+
+    /// Elements `start`, `start + step`, ... below `end` of `dim`, as Python's `start:end:step`: negative bounds count from the
+    /// end, all are kept in range.
+    #[track_caller]
+    pub fn slice(&self, dim: isize, start: isize, end: isize, step: usize) -> Result<Tensor> {
+        let dim = self.real_dim("slice", dim)?;
+        if step == 0 {
+            return Err(Error::argument("slice", "step must be positive, got 0"));
+        }
+        let size = self.shape()[dim] as isize;
+        let place = |bound: isize| if bound < 0 { bound.saturating_add(size).max(0) } else { bound.min(size) } as usize;
+        let (start, end) = (place(start), place(end));
+        let length = end.saturating_sub(start).div_ceil(step);
+        dispatch::call_one(View::Slice { dim, start, length, step }, &[self])
+    }
+
+    /// Only `index` (counted from the end where negative) of `dim`, without the dimension (`torch.select`).
+    #[track_caller]
+    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
+        let dim = self.real_dim("select", dim)?;
+        let size = self.shape()[dim];
+        let place = if index < 0 { index + size as isize } else { index };
+        if !(0..size as isize).contains(&place) {
+            return Err(Error::IndexOutOfRange {
+                op: "select",
+                index: index as i64,
+                position: 0,
+                dim,
+                size,
+                context: Box::default(),
+            }
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        dispatch::call_one(View::Select { dim, index: place as usize }, &[self])
+    }
+
+    /// A dimension of size 1 inserted at `dim` (`torch.unsqueeze`).
+    #[track_caller]
+    pub fn unsqueeze(&self, dim: isize) -> Result<Tensor> {
+        let dim = resolve_dim("unsqueeze", dim, self.ndim() + 1)?;
+        dispatch::call_one(View::Unsqueeze(dim), &[self])
+    }
+
+    /// Dimension `dim` removed if its size is 1 (`torch.squeeze(dim)`).
+    #[track_caller]
+    pub fn squeeze(&self, dim: isize) -> Result<Tensor> {
+        let dim = resolve_dim("squeeze", dim, self.ndim())?;
+        if self.ndim() == 0 || self.shape()[dim] != 1 {
+            return Ok(self.clone());
+        }
+        dispatch::call_one(View::Squeeze(dim), &[self])
+    }
+
+    /// All dimensions of size 1 removed (`torch.squeeze()`).
+    #[track_caller]
+    pub fn squeeze_all(&self) -> Result<Tensor> {
+        let sizes: Dims = self.shape().iter().copied().filter(|&size| size != 1).collect();
+        self.reshape_to(&sizes.into())
+    }
+
+    /// Pieces of `size` along `dim`, the last one maybe smaller (`torch.split`).
+    #[track_caller]
+    pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Tensor>> {
+        let at = self.real_dim("split", dim)?;
+        let total = self.shape()[at];
+        if size == 0 && total > 0 {
+            return Err(Error::argument("split", "the size of a piece must be positive, got 0"));
+        }
+        if total == 0 {
+            return Ok(vec![self.narrow(dim, 0, 0)?]);
+        }
+        let starts = (0..total).step_by(size.max(1));
+        starts.map(|start| self.narrow(dim, start, size.min(total - start))).collect()
+    }
+
+    /// At most `count` pieces of equal size along `dim` (`torch.chunk`).
+    #[track_caller]
+    pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
+        let at = self.real_dim("chunk", dim)?;
+        if count == 0 {
+            return Err(Error::argument("chunk", "the number of pieces must be positive, got 0"));
+        }
+        self.split(self.shape()[at].div_ceil(count).max(1), dim)
+    }
+
+    fn real_dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+        if self.ndim() == 0 {
+            return Err(Error::shape(op, "a zero-dim tensor has no dimension to take from")
+                .with_operands(|| vec![self.operand("self")]));
+        }
+        resolve_dim(op, dim, self.ndim())
+    }
+}

@@ -1,0 +1,341 @@
+//! `Storage`: the untyped bytes under tensors. The one file that turns bytes into typed slices.
+//!
+//! Note [Storage locking]
+//! Many tensors share a storage and all of them are `Sync`, while in-place ops write through a shared handle. So
+//! each storage has a lock: an op holds read locks on the storages it reads and a write lock on the one it
+//! writes, from before its kernel until after it. Locks are taken in order of address, all at once, so two ops can't
+//! wait for each other. Outside of these guards no byte is touched.
+//!
+//! Note [Versions]
+//! A storage counts the writes made to it. Autograd keeps the count with each tensor it saves; a difference at
+//! backward means that the value is no longer the one the derivative needs.
+
+use std::panic::Location;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
+use fireclay_cpu::memory::HostBuffer;
+use smallvec::SmallVec;
+
+/// Bytes on one device, shared by all tensors that are views of them.
+pub(crate) struct Storage {
+    memory: Memory,
+    lock: RwLock<()>,
+    version: AtomicU64,
+    modified_at: AtomicPtr<Location<'static>>,
+}
+
+enum Memory {
+    Cpu(HostBuffer),
+}
+
+impl Storage {
+    /// Fresh bytes of unspecified (but initialised) content.
+    pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
+        let memory = match device {
+            Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(|error| {
+                Error::OutOfMemory {
+                    device,
+                    what: error.to_string(),
+                    context: Context::hint("free tensors, or work on smaller batches"),
+                }
+            })?),
+            Device::Cuda(_) => return Err(crate::device::unavailable(device)),
+        };
+        Ok(Arc::new(Storage {
+            memory,
+            lock: RwLock::new(()),
+            version: AtomicU64::new(0),
+            modified_at: AtomicPtr::new(ptr::null_mut()),
+        }))
+    }
+
+    /// The bytes' number.
+    pub(crate) fn nbytes(&self) -> usize {
+        match &self.memory {
+            Memory::Cpu(buffer) => buffer.len(),
+        }
+    }
+
+    /// How often the bytes were written since they were allocated. See Note [Versions].
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// The line that wrote them last, if any did.
+    pub(crate) fn modified_at(&self) -> Option<&'static Location<'static>> {
+        let location = self.modified_at.load(Ordering::Relaxed);
+        // SAFETY: only pointers made of `&'static Location` are ever stored.
+        unsafe { location.as_ref() }
+    }
+
+    pub(crate) fn mark_modified(&self, location: &'static Location<'static>) {
+        self.modified_at
+            .store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The first byte. Reading or writing it needs a guard of [`Access`], or that nobody else has the storage.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        match &self.memory {
+            Memory::Cpu(buffer) => buffer.as_ptr(),
+        }
+    }
+}
+
+/// Locks on all the storages that one op touches. See Note [Storage locking].
+pub(crate) struct Access<'a> {
+    _reads: SmallVec<[RwLockReadGuard<'a, ()>; 4]>,
+    _write: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+impl<'a> Access<'a> {
+    /// Locks `reads` for reading and `write` (which may be among them) for writing.
+    pub(crate) fn new(
+        reads: impl Iterator<Item = &'a Arc<Storage>>,
+        write: Option<&'a Arc<Storage>>,
+    ) -> Access<'a> {
+        let mut storages: SmallVec<[&'a Arc<Storage>; 4]> = reads.chain(write).collect();
+        if storages.len() > 1 {
+            storages.sort_unstable_by_key(|storage| Arc::as_ptr(storage));
+            storages.dedup_by_key(|storage| Arc::as_ptr(storage));
+        }
+        let mut access = Access {
+            _reads: SmallVec::new(),
+            _write: None,
+        };
+        for storage in storages {
+            // The lock guards no data of its own, so a panic under it poisons nothing.
+            if write.is_some_and(|write| Arc::ptr_eq(write, storage)) {
+                let guard = storage.lock.write();
+                access._write = Some(guard.unwrap_or_else(PoisonError::into_inner));
+            } else {
+                let guard = storage.lock.read();
+                access._reads.push(guard.unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+        access
+    }
+}
+
+/// One operand of a kernel: memory and how the elements lie in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) storage: &'a Storage,
+    pub(crate) layout: &'a Layout,
+    pub(crate) dtype: DType,
+}
+
+/// What a CPU kernel works on: the inputs, locked for reading, and the outputs.
+///
+/// The door made sure of devices, shapes and dtypes by the op's own `output` rule, and that inputs are contiguous
+/// where the op asked for that. Bool tensors are handed out as `u8`.
+pub struct CpuCall<'a> {
+    inputs: SmallVec<[Operand<'a>; 4]>,
+    outputs: SmallVec<[Option<Operand<'a>>; 2]>,
+}
+
+impl<'a> CpuCall<'a> {
+    /// # Safety
+    /// For `'a` the caller holds locks on all the storages, a write lock (or the only handle) for those of
+    /// outputs; layouts lie within the storages; no two outputs overlap, and no output overlaps an input unless it is
+    /// the same tensor and the op is pointwise.
+    pub(crate) unsafe fn new(
+        inputs: SmallVec<[Operand<'a>; 4]>,
+        outputs: SmallVec<[Option<Operand<'a>>; 2]>,
+    ) -> CpuCall<'a> {
+        CpuCall { inputs, outputs }
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The layout of input `index`.
+    pub fn layout(&self, index: usize) -> &'a Layout {
+        self.inputs[index].layout
+    }
+
+    /// The dtype of input `index`.
+    pub fn dtype(&self, index: usize) -> DType {
+        self.inputs[index].dtype
+    }
+
+    /// The elements of input `index`, which is contiguous and of dtype `T` (or bool as `u8`).
+    ///
+    /// # Panics
+    /// If the op asks for another dtype than the input has: a bug of the op.
+    pub fn input<T: Element>(&self, index: usize) -> &'a [T] {
+        let operand = self.inputs[index];
+        assert!(operand.layout.is_contiguous(), "input {index} is not contiguous");
+        let (ptr, len) = typed::<T>(operand);
+        // SAFETY: `typed` checked dtype and bounds; the storage is locked for 'a and not written (`new`).
+        unsafe { std::slice::from_raw_parts(ptr, len) }
+    }
+
+    /// The storage of input `index` from its first element on, for kernels that follow its strides.
+    pub fn input_strided<T: Element>(&self, index: usize) -> &'a [T] {
+        let operand = self.inputs[index];
+        let (ptr, _) = typed::<T>(operand);
+        let len = operand.layout.end().unwrap_or(0) - operand.layout.offset();
+        // SAFETY: as `input`; `typed` checked that the layout's end lies within the storage.
+        unsafe { std::slice::from_raw_parts(ptr, len) }
+    }
+
+    /// The shape of output `index`.
+    pub fn output_shape(&self, index: usize) -> &'a [usize] {
+        self.outputs[index].map_or(&[], |operand| operand.layout.shape())
+    }
+
+    /// The dtype of output `index`.
+    ///
+    /// # Panics
+    /// If the output was taken already.
+    pub fn output_dtype(&self, index: usize) -> DType {
+        self.outputs[index].expect("output was taken").dtype
+    }
+
+    /// The elements of output `index`, to be written in full; can be taken once.
+    ///
+    /// # Panics
+    /// If it is taken twice or as another dtype: a bug of the op.
+    pub fn output<T: Element>(&mut self, index: usize) -> &'a mut [T] {
+        let operand = self.outputs[index].take().expect("an output is taken once");
+        assert!(operand.layout.is_contiguous(), "output {index} is not contiguous");
+        let (ptr, len) = typed::<T>(operand);
+        // SAFETY: `typed` checked dtype and bounds; this is the only access to the output for 'a (`new`, taken once).
+        unsafe { std::slice::from_raw_parts_mut(ptr, len) }
+    }
+
+    pub(crate) fn raw_input(&self, index: usize) -> Operand<'a> {
+        self.inputs[index]
+    }
+
+    pub(crate) fn raw_output(&mut self, index: usize) -> Operand<'a> {
+        self.outputs[index].take().expect("an output is taken once")
+    }
+}
+
+impl Operand<'_> {
+    /// The first element. In bounds of the storage, whose end is checked here.
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        let size = self.dtype.size();
+        let end = self.layout.end().and_then(|end| end.checked_mul(size));
+        assert!(
+            end.is_some_and(|end| end <= self.storage.nbytes()),
+            "a layout reaches beyond its storage"
+        );
+        // SAFETY: offset <= end, which lies within the storage.
+        unsafe { self.storage.as_ptr().add(self.layout.offset() * size) }
+    }
+}
+
+fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
+    let bool_as_u8 = operand.dtype == DType::Bool && T::DTYPE == DType::U8;
+    assert!(
+        operand.dtype == T::DTYPE && T::DTYPE != DType::Bool || bool_as_u8,
+        "a kernel took {} for {}",
+        operand.dtype,
+        T::DTYPE
+    );
+    (operand.ptr().cast(), operand.layout.numel())
+}
+
+/// Reads the elements of a layout in order. `T` may be bool.
+pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Vec<T> {
+    let _access = Access::new(std::iter::once(storage), None);
+    let operand = Operand {
+        storage,
+        layout,
+        dtype: T::DTYPE,
+    };
+    let mut elements = Vec::with_capacity(layout.numel());
+    let base = operand.ptr();
+    for_each_place(layout, |place| {
+        // SAFETY: the place lies within the layout, whose end `ptr` checked; the storage is locked.
+        let element = unsafe {
+            if T::DTYPE == DType::Bool {
+                let byte = u8::from(base.add(place).read() != 0);
+                std::mem::transmute_copy::<u8, T>(&byte)
+            } else {
+                base.cast::<T>().add(place).read_unaligned()
+            }
+        };
+        elements.push(element);
+    });
+    elements
+}
+
+/// The raw bytes of the elements of a layout, in order.
+pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Vec<u8> {
+    let _access = Access::new(std::iter::once(storage), None);
+    let operand = Operand {
+        storage,
+        layout,
+        dtype,
+    };
+    let (base, size) = (operand.ptr(), dtype.size());
+    let mut bytes = Vec::with_capacity(layout.numel() * size);
+    if layout.is_contiguous() {
+        // SAFETY: contiguous, within the storage (`ptr`), locked.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base, layout.numel() * size) });
+    } else {
+        for_each_place(layout, |place| {
+            // SAFETY: as in `read_elements`.
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base.add(place * size), size) });
+        });
+    }
+    bytes
+}
+
+/// Fills a fresh storage, which nobody else has yet, from bytes.
+pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) {
+    let _access = Access::new(std::iter::empty(), Some(storage));
+    assert!(bytes.len() <= storage.nbytes());
+    // SAFETY: within the storage, locked for writing.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), storage.as_ptr(), bytes.len()) };
+}
+
+/// Fills a storage from elements; bools become one byte each.
+pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]) {
+    let nbytes = std::mem::size_of_val(elements);
+    // SAFETY: every `Element` is plain old data without padding, valid for reads as bytes.
+    fill_from_bytes(storage, unsafe {
+        std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), nbytes)
+    });
+}
+
+/// Runs `write` over the elements of a fresh contiguous storage.
+pub(crate) fn fill_with<T: Element>(storage: &Arc<Storage>, write: impl FnOnce(&mut [T])) {
+    let _access = Access::new(std::iter::empty(), Some(storage));
+    assert!(T::DTYPE != DType::Bool, "bools are written as u8");
+    let len = storage.nbytes() / size_of::<T>();
+    // SAFETY: within the storage, aligned (64 bytes), locked for writing; any bytes are a valid number.
+    write(unsafe { std::slice::from_raw_parts_mut(storage.as_ptr().cast::<T>(), len) });
+}
+
+/// Calls `visit` with the place of each element relative to the layout's offset, in order.
+fn for_each_place(layout: &Layout, mut visit: impl FnMut(usize)) {
+    let numel = layout.numel();
+    if layout.is_contiguous() {
+        return (0..numel).for_each(visit);
+    }
+    let (shape, strides) = (layout.shape(), layout.strides());
+    let mut index: fireclay_core::Dims = smallvec::smallvec![0; shape.ndim()];
+    let mut place = 0;
+    for _ in 0..numel {
+        visit(place);
+        for dim in (0..shape.ndim()).rev() {
+            index[dim] += 1;
+            place += strides[dim];
+            if index[dim] < shape[dim] {
+                break;
+            }
+            place -= strides[dim] * shape[dim];
+            index[dim] = 0;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `Tensor`: a view on a storage, with its dtype, its history and where it came from.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use fireclay_core::{
+    DType, Device, Element, Error, Layout, Made, Operand, Origin, Result, Shape,
+};
+
+use crate::autograd::AutogradMeta;
+use crate::storage::{self, Storage};
+
+/// An n-dimensional array on a device (`torch.Tensor`).
+///
+/// Cloning a `Tensor` gives another handle on the same tensor, as a second Python name does; [`copy`](Tensor::copy)
+/// is `torch.clone`. Tensors are `Send` and `Sync`.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
+    pub(crate) device: Device,
+    pub(crate) origin: Origin,
+    /// Made by a view op: shares the storage of another tensor.
+    pub(crate) is_view: bool,
+    /// Made under `inference_mode`.
+    pub(crate) inference: bool,
+    /// The storage's version when the tensor was made. See Note [Views and in-place edits].
+    pub(crate) made_version: u64,
+    pub(crate) autograd: AutogradMeta,
+}
+
+impl Tensor {
+    /// A tensor over `storage` without history.
+    pub(crate) fn from_parts(storage: Arc<Storage>, layout: Layout, dtype: DType, device: Device, origin: Origin) -> Tensor {
+        Tensor::build(storage, layout, dtype, device, origin, false)
+    }
+
+    /// A view of `self` with another layout, without history.
+    pub(crate) fn alias(&self, layout: Layout, origin: Origin) -> Tensor {
+        Tensor::build(self.0.storage.clone(), layout, self.0.dtype, self.0.device, origin, true)
+    }
+
+    fn build(
+        storage: Arc<Storage>,
+        layout: Layout,
+        dtype: DType,
+        device: Device,
+        origin: Origin,
+        is_view: bool,
+    ) -> Tensor {
+        Tensor(Arc::new(Inner {
+            made_version: if is_view { storage.version() } else { 0 },
+            storage,
+            layout,
+            dtype,
+            device,
+            origin,
+            is_view,
+            inference: crate::autograd::is_inference_mode(),
+            autograd: AutogradMeta::default(),
+        }))
+    }
+
+    /// The sizes of the dimensions (`Tensor.shape`).
+    pub fn shape(&self) -> &Shape {
+        self.0.layout.shape()
+    }
+
+    /// The number of dimensions (`Tensor.ndim`).
+    pub fn ndim(&self) -> usize {
+        self.0.layout.ndim()
+    }
+
+    /// The size of dimension `dim`, counted from the end where negative (`Tensor.size(dim)`).
+    pub fn size(&self, dim: isize) -> Result<usize> {
+        Ok(self.shape()[fireclay_core::resolve_dim("size", dim, self.ndim())?])
+    }
+
+    /// The number of elements (`Tensor.numel`).
+    pub fn numel(&self) -> usize {
+        self.0.layout.numel()
+    }
+
+    /// Bytes of all elements (`Tensor.nbytes`).
+    pub fn nbytes(&self) -> usize {
+        self.numel() * self.dtype().size()
+    }
+
+    /// The type of the elements (`Tensor.dtype`).
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Where the elements are (`Tensor.device`).
+    pub fn device(&self) -> Device {
+        self.0.device
+    }
+
+    /// Shape, strides and offset.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// Steps between neighbours in each dimension, in elements (`Tensor.stride`).
+    pub fn strides(&self) -> &[usize] {
+        self.0.layout.strides()
+    }
+
+    /// Whether the elements lie in order without gaps (`Tensor.is_contiguous`).
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_contiguous()
+    }
+
+    /// The line of the user's code that made or moved the tensor.
+    pub fn origin(&self) -> Origin {
+        self.0.origin
+    }
+
+    /// How often the storage was written in place (`Tensor._version`).
+    pub fn version(&self) -> u64 {
+        self.0.storage.version()
+    }
+
+    /// Whether both are views on one storage.
+    pub fn shares_storage(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0.storage, &other.0.storage)
+    }
+
+    /// Whether both are one tensor: the same handle, as Python's `is`.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The elements in order, flat (`Tensor.flatten().tolist()`). `T` must be the tensor's dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::dtype(
+                "to_vec",
+                format!("expected {}, got {}", T::DTYPE, self.dtype()),
+            )
+            .with_hint(format!("cast first: to_dtype(DType::{:?})", T::DTYPE))
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        Ok(storage::read_elements(&self.0.storage, &self.0.layout))
+    }
+
+    /// The elements' bytes in order, native endian: what a checkpoint stores.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        storage::read_bytes(&self.0.storage, &self.0.layout, self.dtype())
+    }
+
+    /// The only element, as f64 (`Tensor.item`). An i64 beyond 2^53 is rounded; use [`to_vec`](Tensor::to_vec) for it.
+    pub fn item(&self) -> Result<f64> {
+        if self.numel() != 1 {
+            return Err(Error::shape(
+                "item",
+                format!("expected one element, got {}", self.numel()),
+            )
+            .with_hint("reduce first (sum, mean), or use to_vec")
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        macro_rules! first {
+            ($t:ty) => {
+                storage::read_elements::<$t>(&self.0.storage, &self.0.layout)[0]
+            };
+        }
+        Ok(match self.dtype() {
+            DType::F64 => first!(f64),
+            DType::F32 => f64::from(first!(f32)),
+            DType::F16 => first!(half::f16).to_f64(),
+            DType::BF16 => first!(half::bf16).to_f64(),
+            DType::I64 => first!(i64) as f64,
+            DType::I32 => f64::from(first!(i32)),
+            DType::I16 => f64::from(first!(i16)),
+            DType::I8 => f64::from(first!(i8)),
+            DType::U8 => f64::from(first!(u8)),
+            DType::Bool => f64::from(u8::from(first!(bool))),
+            DType::U16 => f64::from(first!(u16)),
+            DType::U32 => f64::from(first!(u32)),
+            DType::U64 => first!(u64) as f64,
+            DType::F8E4M3 | DType::F8E5M2 | DType::C64 | DType::C128 => {
+                return Err(Error::dtype("item", format!("{} is stored only", self.dtype()))
+                    .with_operands(|| vec![self.operand("self")]));
+            }
+        })
+    }
+
+    /// What an error tells of this tensor.
+    pub fn operand(&self, name: impl Into<String>) -> Operand {
+        Operand {
+            name: name.into(),
+            shape: self.shape().clone(),
+            dtype: self.dtype(),
+            device: self.device(),
+            origin: self.origin(),
+        }
+    }
+}
+
+/// The caller's line as the origin of a moved tensor.
+#[track_caller]
+pub(crate) fn moved_here() -> Origin {
+    Origin {
+        made: Made::Moved,
+        location: Location::caller(),
+    }
+}
