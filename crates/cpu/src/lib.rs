@@ -2,9 +2,11 @@
 //!
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
+pub(crate) mod arch;
 pub mod convert;
 pub mod copy;
 mod grid;
+pub mod isa;
 pub mod kernel;
 pub mod memory;
 pub mod parallel;
