@@ -10,16 +10,12 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 mod scalar;
 
 /// The result of comparing lanes: true or false in each.
-<<<<<<< HEAD
-pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
-=======
 pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {
     /// Whether it may hold in any lane, for skipping work whose result no lane would select.
     ///
     /// A lane type that can't tell (a tracer) says true, so nothing but speed may depend on the answer.
     fn any(self) -> bool;
 }
->>>>>>> math
 
 /// Lanes of numbers, whole or floating: what `add`, `maximum` or `eq` need.
 ///

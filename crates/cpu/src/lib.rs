@@ -11,3 +11,4 @@ pub mod kernel;
 pub mod memory;
 pub mod parallel;
 pub mod program;
+pub mod reduce;

@@ -80,7 +80,7 @@ impl Tensor {
         device: impl IntoDevice,
     ) -> Result<Tensor> {
         let tensor = Tensor::empty(shape, dtype, device)?;
-        tensor.write_number(value.into())?;
+        tensor.fill_(value)?;
         Ok(tensor)
     }
 

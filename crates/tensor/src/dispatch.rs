@@ -85,6 +85,7 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
     }
     let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
     run_cpu(op, inputs, &targets).map_err(context)?;
+    drop(targets);
     Ok(outputs)
 }
 

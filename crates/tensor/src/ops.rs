@@ -2,6 +2,8 @@
 
 pub mod binary;
 pub mod copy;
+pub mod fill;
+pub mod reduce;
 pub(crate) mod row;
 pub mod unary;
 pub mod view;

@@ -1,0 +1,25 @@
+//! The heart of Fireclay: tensors, the one door through which every op runs, autograd, and the ops.
+
+pub mod autograd;
+mod creation;
+pub mod device;
+pub mod dispatch;
+mod formula;
+pub mod function;
+pub mod op;
+pub mod ops;
+mod storage;
+mod tensor;
+
+pub use autograd::{
+    Backpropagation, Backward, HookHandle, enable_grad, grad, grad_with, inference_mode,
+    is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
+};
+pub use fireclay_core::{
+    DType, Device, Element, Error, IntoDevice, Layout, Made, Operand, Origin, Result, Scalar, Shape,
+};
+pub use formula::Formula;
+pub use function::{Arg, Function, Typing};
+pub use op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
+pub use storage::CpuCall;
+pub use tensor::Tensor;

@@ -1,0 +1,77 @@
+//! Filling with one number.
+
+use fireclay_core::{DType, Result, Scalar, Shape};
+use fireclay_cpu::convert::class_of;
+use fireclay_cpu::program::{Program, Sink};
+use smallvec::smallvec;
+
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// Writes `value` into every element of the target.
+#[derive(Clone, Debug)]
+struct Fill {
+    value: Scalar,
+    shape: Shape,
+    dtype: DType,
+}
+
+impl Op for Fill {
+    fn name(&self) -> &'static str {
+        "fill_"
+    }
+
+    fn output(&self, _inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), self.dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let output = call.raw_output(0);
+        let mut program = Program::new();
+        let register = program.constant(class_of(output.dtype), self.value);
+        program.output(register, output.dtype);
+        let sink = Sink {
+            ptr: output.ptr(),
+            dtype: output.dtype,
+            strides: output.layout.strides().into(),
+        };
+        // SAFETY: `ptr` checked the layout against its storage, which the door has locked for writing.
+        unsafe { program.evaluate(output.layout.shape(), &[], &[sink]) };
+        Ok(())
+    }
+
+    fn backward(&self, _context: &Backward<'_>) -> Result<Grads> {
+        Ok(Grads::new())
+    }
+}
+
+impl Tensor {
+    /// Writes `value` into every element (`Tensor.fill_`).
+    #[track_caller]
+    pub fn fill_(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        if !self.dtype().is_computable() {
+            return Err(fireclay_core::Error::dtype("fill_", format!("{} is stored only", self.dtype()))
+                .with_operands(|| vec![self.operand("self")]));
+        }
+        let op = Fill {
+            value: value.into(),
+            shape: self.shape().clone(),
+            dtype: self.dtype(),
+        };
+        dispatch::call_into(op, &[], &[self])?;
+        Ok(self.clone())
+    }
+
+    /// Writes 0 into every element (`Tensor.zero_`).
+    #[track_caller]
+    pub fn zero_(&self) -> Result<Tensor> {
+        self.fill_(0i64)
+    }
+}

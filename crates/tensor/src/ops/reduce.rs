@@ -1,0 +1,344 @@
+//! Reductions: `sum`, `mean`, `amax`, `amin`, `argmax`, `argmin`, `var`, and what is composed of them.
+
+use fireclay_core::{DType, Dims, Error, Result, Shape, resolve_dim};
+use smallvec::smallvec;
+
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::formula::Formula;
+use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Sum,
+    Mean,
+    Amax,
+    Amin,
+    Argmax,
+    Argmin,
+}
+
+/// Reduces the dimensions `start..end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reduce {
+    kind: Kind,
+    start: usize,
+    end: usize,
+    keepdim: bool,
+}
+
+impl Reduce {
+    fn name_of(self) -> &'static str {
+        match self.kind {
+            Kind::Sum => "sum",
+            Kind::Mean => "mean",
+            Kind::Amax => "amax",
+            Kind::Amin => "amin",
+            Kind::Argmax => "argmax",
+            Kind::Argmin => "argmin",
+        }
+    }
+
+    fn reduced(self, shape: &[usize], keepdim: bool) -> Shape {
+        let mut sizes: Dims = shape.into();
+        if keepdim {
+            sizes[self.start..self.end].fill(1);
+        } else {
+            sizes.drain(self.start..self.end);
+        }
+        sizes.into()
+    }
+
+    fn count(self, shape: &[usize]) -> usize {
+        shape[self.start..self.end].iter().product()
+    }
+}
+
+impl Op for Reduce {
+    fn name(&self) -> &'static str {
+        self.name_of()
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let input = inputs[0];
+        let (name, dtype) = (self.name_of(), input.dtype);
+        let needs_elements = !matches!(self.kind, Kind::Sum | Kind::Mean);
+        let reduced = self.reduced(input.shape(), self.keepdim);
+        if needs_elements && self.count(input.shape()) == 0 && reduced.numel() > 0 {
+            return Err(Error::argument(name, "there is nothing to choose from: the reduced dimensions are empty"));
+        }
+        let dtype = match self.kind {
+            Kind::Argmax | Kind::Argmin => DType::I64,
+            Kind::Mean if !dtype.is_floating_point() => {
+                return Err(Error::dtype(name, format!("expected a floating dtype, got {dtype}"))
+                    .with_hint("cast it first: to_dtype(DType::F32)"));
+            }
+            _ => dtype,
+        };
+        Ok(smallvec![OutputMeta::contiguous(reduced, dtype)])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let shape = call.layout(0).shape();
+        let view = [
+            shape[..self.start].iter().product(),
+            self.count(shape),
+            shape[self.end..].iter().product(),
+        ];
+        match call.dtype(0) {
+            DType::F32 => self.run::<f32>(&mut call, view),
+            DType::F64 => self.run::<f64>(&mut call, view),
+            DType::I64 => self.run::<i64>(&mut call, view),
+            dtype => {
+                return Err(Error::NoKernel {
+                    op: self.name_of(),
+                    device: fireclay_core::Device::Cpu,
+                    dtype,
+                    context: Box::default(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        match self.kind {
+            Kind::Amax | Kind::Amin => Saves::ALL,
+            _ => Saves::NONE,
+        }
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let shape = context.input_shape(0);
+        let kept = self.reduced(shape, true);
+        let grad = context.grad_output().reshape_to(&kept)?;
+        let grad = match self.kind {
+            Kind::Sum => grad.expand_to(shape)?,
+            Kind::Mean => grad.mul(1.0 / self.count(shape) as f64)?.expand_to(shape)?,
+            Kind::Amax | Kind::Amin => {
+                // Equal extrema share the gradient.
+                let (x, y) = (context.input(0)?, context.output(0)?.reshape_to(&kept)?);
+                let chosen = x.eq(&y)?.to_dtype(x.dtype())?;
+                let count = dispatch::call_one(Reduce { kind: Kind::Sum, keepdim: true, ..*self }, &[&chosen])?;
+                (&chosen * &(&grad / &count)).eval()?
+            }
+            Kind::Argmax | Kind::Argmin => {
+                return Err(Error::NotDifferentiable {
+                    op: self.name_of(),
+                    location: context.location(),
+                });
+            }
+        };
+        Ok(smallvec![Some(grad)])
+    }
+
+    fn autocast(&self) -> Autocast {
+        match self.kind {
+            Kind::Sum => Autocast::F32,
+            _ => Autocast::Keep,
+        }
+    }
+}
+
+trait Reducible: fireclay_core::Element + PartialOrd + std::ops::Add<Output = Self> {
+    const ZERO: Self;
+    fn divided(self, by: usize) -> Self;
+    fn is_nan(self) -> bool;
+}
+impl Reducible for f32 {
+    const ZERO: f32 = 0.0;
+    fn divided(self, by: usize) -> f32 { self / by as f32 }
+    fn is_nan(self) -> bool { self.is_nan() }
+}
+impl Reducible for f64 {
+    const ZERO: f64 = 0.0;
+    fn divided(self, by: usize) -> f64 { self / by as f64 }
+    fn is_nan(self) -> bool { self.is_nan() }
+}
+impl Reducible for i64 {
+    const ZERO: i64 = 0;
+    fn divided(self, by: usize) -> i64 { self / by as i64 }
+    fn is_nan(self) -> bool { false }
+}
+
+impl Reduce {
+    fn run<T: Reducible>(self, call: &mut CpuCall<'_>, [outer, reduce, inner]: [usize; 3]) {
+        use fireclay_cpu::reduce;
+        let x = call.input::<T>(0);
+        match self.kind {
+            Kind::Sum => reduce::fold(x, outer, reduce, inner, call.output(0), T::ZERO, |a, b| a + b),
+            Kind::Mean => {
+                let out = call.output(0);
+                reduce::fold(x, outer, reduce, inner, out, T::ZERO, |a, b| a + b);
+                out.iter_mut().for_each(|sum: &mut T| *sum = sum.divided(reduce));
+            }
+            Kind::Amax | Kind::Amin | Kind::Argmax | Kind::Argmin => {
+                unimplemented!("placeholder")
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// The sum over `dims`, all of them if empty (`torch.sum`). Whole numbers and bools are summed as i64.
+    #[track_caller]
+    pub fn sum(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        if self.dtype().is_computable() && !self.dtype().is_floating_point() {
+            return self.to_dtype(DType::I64)?.reduce(Kind::Sum, dims, keepdim);
+        }
+        self.reduce(Kind::Sum, dims, keepdim)
+    }
+
+    /// The sum of all elements.
+    #[track_caller]
+    pub fn sum_all(&self) -> Result<Tensor> {
+        self.sum(&[], false)
+    }
+
+    /// The mean over `dims`, all of them if empty, of a floating tensor (`torch.mean`). NaN where there is no element.
+    #[track_caller]
+    pub fn mean(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        self.reduce(Kind::Mean, dims, keepdim)
+    }
+
+    /// The mean of all elements.
+    #[track_caller]
+    pub fn mean_all(&self) -> Result<Tensor> {
+        self.mean(&[], false)
+    }
+
+    /// The largest element over `dims`, all of them if empty; NaN where there is one (`torch.amax`). Equal ones share
+    /// the gradient.
+    #[track_caller]
+    pub fn amax(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        self.chosen(Kind::Amax, dims, keepdim)
+    }
+
+    /// The smallest element over `dims`, all of them if empty; NaN where there is one (`torch.amin`). Equal ones share
+    /// the gradient.
+    #[track_caller]
+    pub fn amin(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        self.chosen(Kind::Amin, dims, keepdim)
+    }
+
+    /// The index along `dim` of the largest element, the first of equal ones, i64 (`torch.argmax`).
+    #[track_caller]
+    pub fn argmax(&self, dim: isize, keepdim: bool) -> Result<Tensor> {
+        self.chosen(Kind::Argmax, &[dim], keepdim)
+    }
+
+    /// The index along `dim` of the smallest element, the first of equal ones, i64 (`torch.argmin`).
+    #[track_caller]
+    pub fn argmin(&self, dim: isize, keepdim: bool) -> Result<Tensor> {
+        self.chosen(Kind::Argmin, &[dim], keepdim)
+    }
+
+    /// Whether any element over `dims` (all if empty) is true or not zero (`torch.any`).
+    #[track_caller]
+    pub fn any(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        self.ne(0i64)?.sum(dims, keepdim)?.gt(0i64)
+    }
+
+    /// Whether all elements over `dims` (all if empty) are true or not zero (`torch.all`).
+    #[track_caller]
+    pub fn all(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        self.eq(0i64)?.sum(dims, keepdim)?.eq(0i64)
+    }
+
+    /// The variance over `dims`, all of them if empty: squared distances from the mean over `n - correction`
+    /// (`torch.var`; its default correction is 1).
+    #[track_caller]
+    pub fn var(&self, dims: &[isize], correction: f64, keepdim: bool) -> Result<Tensor> {
+        let mean = self.mean(dims, true)?;
+        let count = self.numel() as f64 / mean.numel().max(1) as f64;
+        let squares = (self - &mean).square().eval()?;
+        // Without a degree of freedom: NaN from 0/0, infinity from x/0, as in PyTorch.
+        squares.sum(dims, keepdim)?.div((count - correction).max(0.0))
+    }
+
+    /// The standard deviation: the root of [`var`](Tensor::var) (`torch.std`).
+    #[track_caller]
+    pub fn std(&self, dims: &[isize], correction: f64, keepdim: bool) -> Result<Tensor> {
+        self.var(dims, correction, keepdim)?.sqrt()
+    }
+
+    /// `log(sum(exp(x)))` over `dims`, without overflow (`torch.logsumexp`).
+    #[track_caller]
+    pub fn logsumexp(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        let largest = self.detach().amax(dims, true)?;
+        // An infinite maximum would give infinity minus infinity.
+        let shift = largest.isfinite()?.where_(&largest, 0.0)?;
+        let sum = (self - &shift).exp().eval()?.sum(dims, keepdim)?;
+        let shift = shift.reshape_to(sum.shape())?;
+        (Formula::from(&sum).log() + &shift).eval()
+    }
+
+    /// Sums over the dimensions in which this tensor was broadcast from `shape`: broadcasting's own gradient.
+    #[track_caller]
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor> {
+        if self.shape() == shape {
+            return Ok(self.clone());
+        }
+        let extra = self.ndim() - shape.ndim();
+        let dims: Vec<isize> = (0..self.ndim())
+            .filter(|&dim| dim < extra || (shape[dim - extra] == 1 && self.shape()[dim] != 1))
+            .map(|dim| dim as isize)
+            .collect();
+        let summed = if dims.is_empty() { self.clone() } else { self.reduce(Kind::Sum, &dims, true)? };
+        summed.reshape_to(shape)
+    }
+
+    #[track_caller]
+    fn chosen(&self, kind: Kind, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        let dtype = self.dtype();
+        if !dtype.is_computable() || dtype.is_floating_point() || dtype == DType::I64 {
+            return self.reduce(kind, dims, keepdim);
+        }
+        let result = self.to_dtype(DType::I64)?.reduce(kind, dims, keepdim)?;
+        match kind {
+            Kind::Argmax | Kind::Argmin => Ok(result),
+            _ => result.to_dtype(dtype),
+        }
+    }
+
+    /// Brings the reduced dimensions side by side and reduces them.
+    #[track_caller]
+    fn reduce(&self, kind: Kind, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        let ndim = self.ndim();
+        let name = Reduce { kind, start: 0, end: 0, keepdim }.name_of();
+        let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
+        if !self.dtype().is_computable() {
+            return Err(context(Error::dtype(name, format!("{} is stored only, no op computes with it", self.dtype()))));
+        }
+        let mut chosen: Dims = Dims::new();
+        for &dim in dims {
+            let dim = resolve_dim(name, dim, ndim)?;
+            if ndim > 0 {
+                if chosen.contains(&dim) {
+                    return Err(context(Error::argument(name, format!("dimension {dim} appears twice in {dims:?}"))));
+                }
+                chosen.push(dim);
+            }
+        }
+        if dims.is_empty() {
+            chosen = (0..ndim).collect();
+        }
+        chosen.sort_unstable();
+        let (start, end) = (chosen.first().copied().unwrap_or(0), chosen.last().map_or(0, |dim| dim + 1));
+        if end - start == chosen.len() {
+            return dispatch::call_one(Reduce { kind, start, end, keepdim }, &[self]);
+        }
+        let kept = (0..ndim).filter(|dim| !chosen.contains(dim));
+        let order: Vec<isize> = kept.chain(chosen.iter().copied()).map(|dim| dim as isize).collect();
+        let moved = self.permute(&order)?;
+        let start = ndim - chosen.len();
+        let result = dispatch::call_one(Reduce { kind, start, end: ndim, keepdim: false }, &[&moved])?;
+        if !keepdim {
+            return Ok(result);
+        }
+        let sizes: Shape = (0..ndim).map(|dim| if chosen.contains(&dim) { 1 } else { self.shape()[dim] }).collect();
+        result.reshape_to(&sizes)
+    }
+}
