@@ -10,7 +10,9 @@ mod record;
 mod surface;
 
 pub use engine::{Backpropagation, grad, grad_with};
-pub use mode::{enable_grad, inference_mode, is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled};
-pub use node::{Backward, HookHandle};
+pub use mode::{
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
+};
 pub(crate) use node::AutogradMeta;
+pub use node::{Backward, HookHandle};
 pub(crate) use record::{Recording, check_in_place, record, record_in_place};

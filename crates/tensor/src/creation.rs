@@ -11,7 +11,11 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// A tensor of `shape` from its elements in order (`torch.tensor`, `torch.from_numpy`); always copies.
     #[track_caller]
-    pub fn from_slice<T: Element>(elements: &[T], shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+    pub fn from_slice<T: Element>(
+        elements: &[T],
+        shape: &[usize],
+        device: impl IntoDevice,
+    ) -> Result<Tensor> {
         let shape = Shape::new(shape);
         if shape.checked_numel() != Some(elements.len()) {
             return Err(Error::shape(
@@ -33,9 +37,16 @@ impl Tensor {
     /// A tensor from raw bytes, native endian, in order: what [`to_bytes`](Tensor::to_bytes) gives. Bytes of bools are
     /// brought to 0 and 1.
     #[track_caller]
-    pub fn from_bytes(bytes: &[u8], shape: &[usize], dtype: DType, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn from_bytes(
+        bytes: &[u8],
+        shape: &[usize],
+        dtype: DType,
+        device: impl IntoDevice,
+    ) -> Result<Tensor> {
         let shape = Shape::new(shape);
-        let expected = shape.checked_numel().and_then(|numel| numel.checked_mul(dtype.size()));
+        let expected = shape
+            .checked_numel()
+            .and_then(|numel| numel.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
             return Err(Error::shape(
                 "from_bytes",
@@ -66,7 +77,11 @@ impl Tensor {
 
     /// `value` everywhere, f32 (i64 or bool for a whole number or truth value) (`torch.full`).
     #[track_caller]
-    pub fn full(shape: &[usize], value: impl Into<Scalar>, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn full(
+        shape: &[usize],
+        value: impl Into<Scalar>,
+        device: impl IntoDevice,
+    ) -> Result<Tensor> {
         let value = value.into();
         Tensor::full_of(shape, value, value.dtype(), device)
     }
@@ -125,17 +140,25 @@ impl Tensor {
         let (start, end, step) = (start.into(), end.into(), step.into());
         let span = (end.to_f64() - start.to_f64()) / step.to_f64();
         if step.to_f64() == 0.0 || !span.is_finite() || span < 0.0 {
-            return Err(Error::argument("arange", format!("no steps of {step} lead from {start} to {end}")));
+            return Err(Error::argument(
+                "arange",
+                format!("no steps of {step} lead from {start} to {end}"),
+            ));
         }
-        let whole = [start, end, step].iter().all(|scalar| matches!(scalar, Scalar::I64(_)));
+        let whole = [start, end, step]
+            .iter()
+            .all(|scalar| matches!(scalar, Scalar::I64(_)));
         let numel = span.ceil() as usize;
         if whole {
             let (start, step) = (start.to_i64(), step.to_i64());
-            let elements: Vec<i64> = (0..numel as i64).map(|index| start + index * step).collect();
+            let elements: Vec<i64> = (0..numel as i64)
+                .map(|index| start + index * step)
+                .collect();
             Tensor::from_slice(&elements, &[numel], device)
         } else {
-            let elements: Vec<f32> =
-                (0..numel).map(|index| (start.to_f64() + index as f64 * step.to_f64()) as f32).collect();
+            let elements: Vec<f32> = (0..numel)
+                .map(|index| (start.to_f64() + index as f64 * step.to_f64()) as f32)
+                .collect();
             Tensor::from_slice(&elements, &[numel], device)
         }
     }
@@ -143,7 +166,11 @@ impl Tensor {
     /// `steps` numbers from `start` to `end`, both included, f32 (`torch.linspace`).
     #[track_caller]
     pub fn linspace(start: f64, end: f64, steps: usize, device: impl IntoDevice) -> Result<Tensor> {
-        let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
+        let step = if steps > 1 {
+            (end - start) / (steps - 1) as f64
+        } else {
+            0.0
+        };
         // From both ends towards the middle, so that the last number is `end` to the bit.
         let at = |index: usize| {
             if index < steps / 2 || steps == 1 {
@@ -161,7 +188,10 @@ impl Tensor {
     pub fn eye(size: usize, device: impl IntoDevice) -> Result<Tensor> {
         let tensor = Tensor::zeros(&[size, size], device)?;
         storage::fill_with(&tensor.0.storage, |elements: &mut [f32]| {
-            elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);
+            elements
+                .iter_mut()
+                .step_by(size + 1)
+                .for_each(|element| *element = 1.0);
         });
         Ok(tensor)
     }

@@ -20,7 +20,11 @@ pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
     let recording = Recording::wanted(inputs);
     let outputs = run(&op, inputs, origin)?;
-    if recording && outputs.iter().any(|output| output.dtype().is_floating_point()) {
+    if recording
+        && outputs
+            .iter()
+            .any(|output| output.dtype().is_floating_point())
+    {
         autograd::record(Arc::new(op), inputs, &outputs, origin.location)?;
     }
     Ok(outputs)
@@ -53,7 +57,11 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     let recording = Recording::wanted_in_place(inputs, targets);
     for (number, target) in targets.iter().enumerate() {
         // One write lock at a time: ops of several targets are run under it one storage after the other.
-        debug_assert!(targets[..number].iter().all(|other| !other.shares_storage(target)));
+        debug_assert!(
+            targets[..number]
+                .iter()
+                .all(|other| !other.shares_storage(target))
+        );
     }
     let inputs = separate(inputs, targets)?;
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
@@ -92,13 +100,23 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
 fn allocate(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
     let too_large = || Error::OutOfMemory {
         device,
-        what: format!("a tensor {}{} is larger than memory can be", meta.dtype, meta.layout.shape()),
+        what: format!(
+            "a tensor {}{} is larger than memory can be",
+            meta.dtype,
+            meta.layout.shape()
+        ),
         context: Box::default(),
     };
     let numel = meta.layout.shape().checked_numel().ok_or_else(too_large)?;
     let nbytes = numel.checked_mul(meta.dtype.size()).ok_or_else(too_large)?;
     let storage = Storage::allocate(device, nbytes)?;
-    Ok(Tensor::from_parts(storage, meta.layout, meta.dtype, device, origin))
+    Ok(Tensor::from_parts(
+        storage,
+        meta.layout,
+        meta.dtype,
+        device,
+        origin,
+    ))
 }
 
 /// A fresh tensor of unspecified content.
@@ -113,9 +131,8 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
         return run_kernel(op, inputs, targets);
     }
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
-    let ready = |tensor: &Tensor| {
-        !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous())
-    };
+    let ready =
+        |tensor: &Tensor| !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous());
     let plain = |tensor: &&Tensor| !widen(tensor) && tensor.is_contiguous();
     if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(&target)) {
         return run_kernel(op, inputs, targets);
@@ -135,7 +152,11 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
                 if plain(&target) {
                     return Ok(target.clone());
                 }
-                let dtype = if widen(target) { DType::F32 } else { target.dtype() };
+                let dtype = if widen(target) {
+                    DType::F32
+                } else {
+                    target.dtype()
+                };
                 let meta = OutputMeta::contiguous(target.shape().clone(), dtype);
                 allocate(meta, target.device(), target.origin())
             })
@@ -196,7 +217,10 @@ fn metas<'a>(inputs: &'a [&Tensor]) -> SmallVec<[Meta<'a>; 4]> {
         .collect()
 }
 
-fn check_devices<'a>(op: &dyn Op, mut tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<()> {
+fn check_devices<'a>(
+    op: &dyn Op,
+    mut tensors: impl Iterator<Item = &'a Tensor> + Clone,
+) -> Result<()> {
     let all = tensors.clone();
     let Some(first) = tensors.next() else {
         return Ok(());
@@ -227,7 +251,11 @@ fn check_target(op: &'static str, meta: &OutputMeta, target: &Tensor) -> Result<
     if !can_cast(meta.dtype, target.dtype()) {
         return Err(Error::dtype(
             op,
-            format!("the result is {}, which can't be stored as {}", meta.dtype, target.dtype()),
+            format!(
+                "the result is {}, which can't be stored as {}",
+                meta.dtype,
+                target.dtype()
+            ),
         )
         .with_hint("use the form that returns a new tensor"));
     }

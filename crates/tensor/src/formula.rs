@@ -26,6 +26,17 @@ enum Expression {
     Missing,
 }
 
+impl Drop for Formula {
+    /// Takes the expression apart with a list: a chain of 100,000 operators would overflow the stack otherwise.
+    fn drop(&mut self) {
+        let mut stack: SmallVec<[Formula; 4]> = SmallVec::new();
+        self.release(&mut stack);
+        while let Some(mut formula) = stack.pop() {
+            formula.release(&mut stack);
+        }
+    }
+}
+
 impl From<Tensor> for Formula {
     fn from(tensor: Tensor) -> Formula {
         Formula(Arc::new(Expression::Tensor(tensor)))
@@ -62,6 +73,13 @@ impl Formula {
         Formula(Arc::new(Expression::Apply(function, operands)))
     }
 
+    /// Moves the operands to `stack` if this is the last handle on the expression.
+    fn release(&mut self, stack: &mut SmallVec<[Formula; 4]>) {
+        if let Some(Expression::Apply(_, operands)) = Arc::get_mut(&mut self.0) {
+            stack.extend(operands.drain(..));
+        }
+    }
+
     pub(crate) fn missing() -> Formula {
         Formula(Arc::new(Expression::Missing))
     }
@@ -86,7 +104,11 @@ impl Formula {
                 }
                 _ => {}
             }
-            shapes.push(if results[number].is_none() { Some(formula.shape()?) } else { None });
+            shapes.push(if results[number].is_none() {
+                Some(formula.shape()?)
+            } else {
+                None
+            });
         }
         while let Some(first) = results.iter().position(Option::is_none) {
             let group: SmallVec<[usize; 2]> = (first..formulas.len())
@@ -125,8 +147,19 @@ impl Formula {
         let mut shape = Shape::scalar();
         for tensor in &tensors {
             shape = shape.broadcast(tensor.shape()).ok_or_else(|| {
-                Error::shape("formula", format!("shapes do not broadcast, got {shape} and {}", tensor.shape()))
-                    .with_operands(|| tensors.iter().map(|tensor| tensor.operand("tensor")).collect())
+                Error::shape(
+                    "formula",
+                    format!(
+                        "shapes do not broadcast, got {shape} and {}",
+                        tensor.shape()
+                    ),
+                )
+                .with_operands(|| {
+                    tensors
+                        .iter()
+                        .map(|tensor| tensor.operand("tensor"))
+                        .collect()
+                })
             })?;
         }
         Ok(shape)
@@ -192,7 +225,10 @@ impl Builder {
 
     fn finish(self) -> Result<(PointwiseOp, SmallVec<[Tensor; 4]>)> {
         if self.tensors.is_empty() {
-            return Err(Error::argument("formula", "a formula needs at least one tensor"));
+            return Err(Error::argument(
+                "formula",
+                "a formula needs at least one tensor",
+            ));
         }
         Ok((PointwiseOp::fused(self.nodes, self.outputs), self.tensors))
     }

@@ -116,20 +116,30 @@ impl<N: Into<Scalar>> From<N> for Arg<'_> {
 pub(crate) fn eager(function: &'static dyn Function, args: &[Arg<'_>]) -> Result<Tensor> {
     let (op, inputs) = PointwiseOp::of(function, args);
     if inputs.is_empty() {
-        return Err(Error::argument(function.name(), "at least one operand must be a tensor"));
+        return Err(Error::argument(
+            function.name(),
+            "at least one operand must be a tensor",
+        ));
     }
     dispatch::call_one(op, &inputs)
 }
 
 /// Runs one function and writes the result into `target`.
 #[track_caller]
-pub(crate) fn eager_into(function: &'static dyn Function, args: &[Arg<'_>], target: &Tensor) -> Result<()> {
+pub(crate) fn eager_into(
+    function: &'static dyn Function,
+    args: &[Arg<'_>],
+    target: &Tensor,
+) -> Result<()> {
     let (op, inputs) = PointwiseOp::of(function, args);
     dispatch::call_into(op, &inputs, &[target])
 }
 
 impl PointwiseOp {
-    fn of<'a>(function: &'static dyn Function, args: &[Arg<'a>]) -> (PointwiseOp, SmallVec<[&'a Tensor; 4]>) {
+    fn of<'a>(
+        function: &'static dyn Function,
+        args: &[Arg<'a>],
+    ) -> (PointwiseOp, SmallVec<[&'a Tensor; 4]>) {
         let mut inputs: SmallVec<[&Tensor; 4]> = SmallVec::new();
         let operands = args
             .iter()
@@ -148,7 +158,10 @@ impl PointwiseOp {
         (op, inputs)
     }
 
-    pub(crate) fn fused(nodes: SmallVec<[GraphNode; 1]>, outputs: SmallVec<[usize; 1]>) -> PointwiseOp {
+    pub(crate) fn fused(
+        nodes: SmallVec<[GraphNode; 1]>,
+        outputs: SmallVec<[usize; 1]>,
+    ) -> PointwiseOp {
         PointwiseOp { nodes, outputs }
     }
 
@@ -168,8 +181,11 @@ impl PointwiseOp {
                     Slot::Node(node) => (types[node].result, usize::from(!types[node].zero_dim)),
                 };
                 if !dtype.is_computable() {
-                    return Err(Error::dtype(name, format!("{dtype} is stored only, no op computes with it"))
-                        .with_hint("cast it first: to_dtype(..)"));
+                    return Err(Error::dtype(
+                        name,
+                        format!("{dtype} is stored only, no op computes with it"),
+                    )
+                    .with_hint("cast it first: to_dtype(..)"));
                 }
                 zero_dim &= ndim == 0;
                 promotion.tensor(dtype, ndim);
@@ -185,12 +201,19 @@ impl PointwiseOp {
                     .with_hint("use logical_not, ne or logical_xor, or cast to a number type"));
             }
             if class_of(compute) == Class::I64 && !function.kernel().whole() {
-                return Err(Error::dtype(name, format!("{compute} is not taken, only floating dtypes are"))
-                    .with_hint("cast it first: to_dtype(DType::F32)"));
+                return Err(Error::dtype(
+                    name,
+                    format!("{compute} is not taken, only floating dtypes are"),
+                )
+                .with_hint("cast it first: to_dtype(DType::F32)"));
             }
             types.push(NodeType {
                 compute,
-                result: if typing == Typing::Bool { DType::Bool } else { compute },
+                result: if typing == Typing::Bool {
+                    DType::Bool
+                } else {
+                    compute
+                },
                 zero_dim,
             });
         }
@@ -208,7 +231,10 @@ impl PointwiseOp {
     fn program(&self, inputs: &[Meta<'_>], outputs: &[DType]) -> Result<Program> {
         let types = self.types(inputs)?;
         let mut program = Program::new();
-        let loaded: SmallVec<[Register; 4]> = inputs.iter().map(|input| program.input(input.dtype)).collect();
+        let loaded: SmallVec<[Register; 4]> = inputs
+            .iter()
+            .map(|input| program.input(input.dtype))
+            .collect();
         let mut results: SmallVec<[Register; 4]> = SmallVec::new();
         let mut constants: SmallVec<[(Class, Scalar, Register); 4]> = SmallVec::new();
         let mut converted: SmallVec<[(Register, Class, Register); 4]> = SmallVec::new();
@@ -220,7 +246,9 @@ impl PointwiseOp {
                     Slot::Input(input) => loaded[input],
                     Slot::Node(node) => results[node],
                     Slot::Number(number) => {
-                        let known = constants.iter().find(|(known, value, _)| *known == class && *value == number);
+                        let known = constants
+                            .iter()
+                            .find(|(known, value, _)| *known == class && *value == number);
                         operands.push(known.map(|known| known.2).unwrap_or_else(|| {
                             let register = program.constant(class, number);
                             constants.push((class, number, register));
@@ -233,7 +261,9 @@ impl PointwiseOp {
                     operands.push(register);
                     continue;
                 }
-                let known = converted.iter().find(|known| known.0 == register && known.1 == class);
+                let known = converted
+                    .iter()
+                    .find(|known| known.0 == register && known.1 == class);
                 operands.push(known.map(|known| known.2).unwrap_or_else(|| {
                     let output = program.convert(register, class);
                     converted.push((register, class, output));
@@ -260,18 +290,24 @@ impl PointwiseOp {
         }
         let dtype = call.dtype(0);
         let shape = call.output_shape(0);
-        let direct = matches!(dtype, DType::F32 | DType::F64 | DType::I64) && call.output_dtype(0) == dtype;
+        let direct =
+            matches!(dtype, DType::F32 | DType::F64 | DType::I64) && call.output_dtype(0) == dtype;
         let numel: usize = shape.iter().product();
         let alike = |index: usize| {
             let layout = call.layout(index);
             call.dtype(index) == dtype && layout.shape()[..] == *shape && layout.is_contiguous()
         };
-        let in_order = node.operands.iter().enumerate().all(|(number, slot)| *slot == Slot::Input(number));
+        let in_order = node
+            .operands
+            .iter()
+            .enumerate()
+            .all(|(number, slot)| *slot == Slot::Input(number));
         if !direct || numel > SMALL || !in_order || !(0..inputs).all(alike) {
             return None;
         }
-        let pointers: SmallVec<[*const u8; 4]> =
-            (0..inputs).map(|index| call.raw_input(index).ptr().cast_const()).collect();
+        let pointers: SmallVec<[*const u8; 4]> = (0..inputs)
+            .map(|index| call.raw_input(index).ptr().cast_const())
+            .collect();
         let output = call.raw_output(0);
         if !output.layout.is_contiguous() {
             return None;
@@ -298,15 +334,24 @@ impl Op for PointwiseOp {
         let mut shape = inputs[0].shape().clone();
         for input in &inputs[1..] {
             shape = shape.broadcast(input.shape()).ok_or_else(|| {
-                let shapes: Vec<String> = inputs.iter().map(|input| input.shape().to_string()).collect();
-                Error::shape(self.name_of(), format!("shapes do not broadcast, got {}", shapes.join(" and ")))
-                    .with_hint("sizes, counted from the last, must be equal or 1")
+                let shapes: Vec<String> = inputs
+                    .iter()
+                    .map(|input| input.shape().to_string())
+                    .collect();
+                Error::shape(
+                    self.name_of(),
+                    format!("shapes do not broadcast, got {}", shapes.join(" and ")),
+                )
+                .with_hint("sizes, counted from the last, must be equal or 1")
             })?;
         }
         let layout = inputs
             .iter()
             .find(|input| *input.shape() == shape)
-            .map_or_else(|| Layout::contiguous(shape), |input| input.layout.preserved());
+            .map_or_else(
+                || Layout::contiguous(shape),
+                |input| input.layout.preserved(),
+            );
         let types = self.types(inputs)?;
         Ok(self
             .outputs
@@ -326,9 +371,12 @@ impl Op for PointwiseOp {
         if self.run_small(&mut call).is_some() {
             return Ok(());
         }
-        let inputs: SmallVec<[Operand<'_>; 4]> = (0..call.inputs()).map(|index| call.raw_input(index)).collect();
-        let outputs: SmallVec<[Operand<'_>; 2]> =
-            (0..self.outputs.len()).map(|index| call.raw_output(index)).collect();
+        let inputs: SmallVec<[Operand<'_>; 4]> = (0..call.inputs())
+            .map(|index| call.raw_input(index))
+            .collect();
+        let outputs: SmallVec<[Operand<'_>; 2]> = (0..self.outputs.len())
+            .map(|index| call.raw_output(index))
+            .collect();
         let metas: SmallVec<[Meta<'_>; 4]> = inputs
             .iter()
             .map(|input| Meta {
@@ -401,9 +449,17 @@ impl Op for PointwiseOp {
         let mut values: SmallVec<[Formula; 4]> = SmallVec::new();
         for node in &self.nodes {
             let value = if single {
-                if saves.has_output(0) { context.output(0)?.into() } else { Formula::missing() }
+                if saves.has_output(0) {
+                    context.output(0)?.into()
+                } else {
+                    Formula::missing()
+                }
             } else {
-                let operands = node.operands.iter().map(|slot| resolve(slot, &values)).collect();
+                let operands = node
+                    .operands
+                    .iter()
+                    .map(|slot| resolve(slot, &values))
+                    .collect();
                 Formula::apply(node.function, operands)
             };
             values.push(value);
@@ -436,8 +492,11 @@ impl Op for PointwiseOp {
                     location: context.location(),
                 });
             }
-            let operands: SmallVec<[Formula; 4]> =
-                node.operands.iter().map(|slot| resolve(slot, &values)).collect();
+            let operands: SmallVec<[Formula; 4]> = node
+                .operands
+                .iter()
+                .map(|slot| resolve(slot, &values))
+                .collect();
             let grads = node.function.grad(&operands, &values[number], &grad);
             for (slot, grad) in node.operands.iter().zip(grads) {
                 match (*slot, grad) {
@@ -449,9 +508,13 @@ impl Op for PointwiseOp {
                 }
             }
         }
-        let wanted: SmallVec<[usize; 4]> =
-            (0..context.inputs()).filter(|&input| input_grads[input].is_some()).collect();
-        let formulas: SmallVec<[Formula; 4]> = wanted.iter().filter_map(|&input| input_grads[input].take()).collect();
+        let wanted: SmallVec<[usize; 4]> = (0..context.inputs())
+            .filter(|&input| input_grads[input].is_some())
+            .collect();
+        let formulas: SmallVec<[Formula; 4]> = wanted
+            .iter()
+            .filter_map(|&input| input_grads[input].take())
+            .collect();
         let mut grads: Grads = smallvec![None; context.inputs()];
         for (&input, grad) in wanted.iter().zip(Formula::eval_all(&formulas)?) {
             grads[input] = Some(grad.sum_to(context.input_shape(input))?);

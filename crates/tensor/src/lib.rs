@@ -4,6 +4,7 @@ pub mod autograd;
 mod creation;
 pub mod device;
 pub mod dispatch;
+mod display;
 mod formula;
 pub mod function;
 pub mod op;

@@ -34,16 +34,17 @@ enum Memory {
 impl Storage {
     /// Fresh bytes of unspecified (but initialised) content.
     pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
-        let memory = match device {
-            Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(|error| {
-                Error::OutOfMemory {
-                    device,
-                    what: error.to_string(),
-                    context: Context::hint("free tensors, or work on smaller batches"),
-                }
-            })?),
-            Device::Cuda(_) => return Err(crate::device::unavailable(device)),
-        };
+        let memory =
+            match device {
+                Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(|error| {
+                    Error::OutOfMemory {
+                        device,
+                        what: error.to_string(),
+                        context: Context::hint("free tensors, or work on smaller batches"),
+                    }
+                })?),
+                Device::Cuda(_) => return Err(crate::device::unavailable(device)),
+            };
         Ok(Arc::new(Storage {
             memory,
             lock: RwLock::new(()),
@@ -113,7 +114,9 @@ impl<'a> Access<'a> {
                 access._write = Some(guard.unwrap_or_else(PoisonError::into_inner));
             } else {
                 let guard = storage.lock.read();
-                access._reads.push(guard.unwrap_or_else(PoisonError::into_inner));
+                access
+                    ._reads
+                    .push(guard.unwrap_or_else(PoisonError::into_inner));
             }
         }
         access
@@ -170,7 +173,10 @@ impl<'a> CpuCall<'a> {
     /// If the op asks for another dtype than the input has: a bug of the op.
     pub fn input<T: Element>(&self, index: usize) -> &'a [T] {
         let operand = self.inputs[index];
-        assert!(operand.layout.is_contiguous(), "input {index} is not contiguous");
+        assert!(
+            operand.layout.is_contiguous(),
+            "input {index} is not contiguous"
+        );
         let (ptr, len) = typed::<T>(operand);
         // SAFETY: `typed` checked dtype and bounds; the storage is locked for 'a and not written (`new`).
         unsafe { std::slice::from_raw_parts(ptr, len) }
@@ -204,7 +210,10 @@ impl<'a> CpuCall<'a> {
     /// If it is taken twice or as another dtype: a bug of the op.
     pub fn output<T: Element>(&mut self, index: usize) -> &'a mut [T] {
         let operand = self.outputs[index].take().expect("an output is taken once");
-        assert!(operand.layout.is_contiguous(), "output {index} is not contiguous");
+        assert!(
+            operand.layout.is_contiguous(),
+            "output {index} is not contiguous"
+        );
         let (ptr, len) = typed::<T>(operand);
         // SAFETY: `typed` checked dtype and bounds; this is the only access to the output for 'a (`new`, taken once).
         unsafe { std::slice::from_raw_parts_mut(ptr, len) }
@@ -285,7 +294,9 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
     } else {
         for_each_place(layout, |place| {
             // SAFETY: as in `read_elements`.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base.add(place * size), size) });
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(base.add(place * size), size)
+            });
         });
     }
     bytes

@@ -3,9 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use fireclay_core::{
-    DType, Device, Element, Error, Layout, Made, Operand, Origin, Result, Shape,
-};
+use fireclay_core::{DType, Device, Element, Error, Layout, Made, Operand, Origin, Result, Shape};
 
 use crate::autograd::AutogradMeta;
 use crate::storage::{self, Storage};
@@ -34,13 +32,26 @@ pub(crate) struct Inner {
 
 impl Tensor {
     /// A tensor over `storage` without history.
-    pub(crate) fn from_parts(storage: Arc<Storage>, layout: Layout, dtype: DType, device: Device, origin: Origin) -> Tensor {
+    pub(crate) fn from_parts(
+        storage: Arc<Storage>,
+        layout: Layout,
+        dtype: DType,
+        device: Device,
+        origin: Origin,
+    ) -> Tensor {
         Tensor::build(storage, layout, dtype, device, origin, false)
     }
 
     /// A view of `self` with another layout, without history.
     pub(crate) fn alias(&self, layout: Layout, origin: Origin) -> Tensor {
-        Tensor::build(self.0.storage.clone(), layout, self.0.dtype, self.0.device, origin, true)
+        Tensor::build(
+            self.0.storage.clone(),
+            layout,
+            self.0.dtype,
+            self.0.device,
+            origin,
+            true,
+        )
     }
 
     fn build(
@@ -182,8 +193,10 @@ impl Tensor {
             DType::U32 => f64::from(first!(u32)),
             DType::U64 => first!(u64) as f64,
             DType::F8E4M3 | DType::F8E5M2 | DType::C64 | DType::C128 => {
-                return Err(Error::dtype("item", format!("{} is stored only", self.dtype()))
-                    .with_operands(|| vec![self.operand("self")]));
+                return Err(
+                    Error::dtype("item", format!("{} is stored only", self.dtype()))
+                        .with_operands(|| vec![self.operand("self")]),
+                );
             }
         })
     }

@@ -29,7 +29,12 @@ pub struct Backpropagation {
 /// Gradients of the sum of `outputs` with respect to `inputs` (`torch.autograd.grad`). No `grad` is accumulated.
 #[track_caller]
 pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let grads = grad_with(outputs, &vec![None; outputs.len()], inputs, Backpropagation::default())?;
+    let grads = grad_with(
+        outputs,
+        &vec![None; outputs.len()],
+        inputs,
+        Backpropagation::default(),
+    )?;
     Ok(grads.into_iter().flatten().collect())
 }
 
@@ -46,7 +51,9 @@ pub fn grad_with(
             return Err(Error::Autograd {
                 op: "grad",
                 what: format!("input {number} doesn't require grad"),
-                context: Context::hint("call set_requires_grad(true) on it before the forward pass"),
+                context: Context::hint(
+                    "call set_requires_grad(true) on it before the forward pass",
+                ),
             }
             .with_operands(|| vec![input.operand(format!("input {number}"))]));
         }
@@ -68,15 +75,26 @@ pub fn grad_with(
 
 /// Backward from one tensor into the `grad` of all leaves.
 #[track_caller]
-pub(super) fn backward(output: &Tensor, grad: Option<&Tensor>, options: Backpropagation) -> Result<()> {
+pub(super) fn backward(
+    output: &Tensor,
+    grad: Option<&Tensor>,
+    options: Backpropagation,
+) -> Result<()> {
     let roots = roots("backward", &[output], &[grad])?;
     propagate(roots, None, options).map(|_| ())
 }
 
 #[track_caller]
-fn roots(op: &'static str, outputs: &[&Tensor], grads: &[Option<&Tensor>]) -> Result<Vec<(Tensor, Tensor)>> {
+fn roots(
+    op: &'static str,
+    outputs: &[&Tensor],
+    grads: &[Option<&Tensor>],
+) -> Result<Vec<(Tensor, Tensor)>> {
     if outputs.len() != grads.len() {
-        return Err(Error::argument(op, format!("{} outputs have {} gradients", outputs.len(), grads.len())));
+        return Err(Error::argument(
+            op,
+            format!("{} outputs have {} gradients", outputs.len(), grads.len()),
+        ));
     }
     let mut roots = Vec::with_capacity(outputs.len());
     for (&output, grad) in outputs.iter().zip(grads) {
@@ -85,19 +103,29 @@ fn roots(op: &'static str, outputs: &[&Tensor], grads: &[Option<&Tensor>]) -> Re
             return Err(Error::Autograd {
                 op,
                 what: "the output doesn't require grad and has no history".into(),
-                context: Context::hint("no input required grad, or the forward pass ran under no_grad"),
+                context: Context::hint(
+                    "no input required grad, or the forward pass ran under no_grad",
+                ),
             }
             .with_operands(operand));
         }
         let grad = match grad {
             Some(grad) if grad.shape() != output.shape() => {
-                let what = format!("the gradient has shape {}, the output {}", grad.shape(), output.shape());
-                return Err(Error::shape(op, what).with_operands(|| vec![output.operand("output"), grad.operand("grad")]));
+                let what = format!(
+                    "the gradient has shape {}, the output {}",
+                    grad.shape(),
+                    output.shape()
+                );
+                return Err(Error::shape(op, what)
+                    .with_operands(|| vec![output.operand("output"), grad.operand("grad")]));
             }
             Some(grad) if grad.dtype() != output.dtype() => grad.to_dtype(output.dtype())?,
             Some(grad) => (*grad).clone(),
             None if output.numel() != 1 => {
-                let what = format!("an output of {} elements needs a gradient to start from", output.numel());
+                let what = format!(
+                    "an output of {} elements needs a gradient to start from",
+                    output.numel()
+                );
                 return Err(Error::shape(op, what)
                     .with_hint("reduce it first (sum, mean), or give the gradient")
                     .with_operands(operand));
@@ -209,7 +237,8 @@ impl Engine<'_> {
             (_, None) => true,
             (Edge::Leaf(leaf), Some(targets)) => targets.leaves.contains_key(&identity(leaf)),
             (Edge::Node(node, output), Some(targets)) => {
-                targets.needed.contains(&node.sequence) || targets.outputs.contains_key(&(node.sequence, *output))
+                targets.needed.contains(&node.sequence)
+                    || targets.outputs.contains_key(&(node.sequence, *output))
             }
         }
     }
@@ -221,10 +250,13 @@ impl Engine<'_> {
             Edge::Leaf(leaf) => self.arrive(&leaf, grad),
             Edge::Node(node, output) => {
                 let outputs = node.outputs.len();
-                let pending = self.pending.entry(node.sequence).or_insert_with(|| Pending {
-                    node,
-                    grads: smallvec::smallvec![None; outputs],
-                });
+                let pending = self
+                    .pending
+                    .entry(node.sequence)
+                    .or_insert_with(|| Pending {
+                        node,
+                        grads: smallvec::smallvec![None; outputs],
+                    });
                 let slot = &mut pending.grads[output];
                 *slot = Some(match slot.take() {
                     None => grad,
@@ -263,7 +295,9 @@ impl Engine<'_> {
     fn watch(&mut self, node: &Node, grads: &mut [Option<Tensor>]) -> Result<()> {
         let watchers = {
             let watchers = node.watchers.lock();
-            watchers.unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+            watchers
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .clone()
         };
         for (output, leaf) in watchers {
             if let Some(grad) = grads[output].take() {
@@ -276,7 +310,12 @@ impl Engine<'_> {
         }
         if let Some(targets) = &self.targets {
             for (output, grad) in grads.iter().enumerate() {
-                for &position in targets.outputs.get(&(node.sequence, output)).into_iter().flatten() {
+                for &position in targets
+                    .outputs
+                    .get(&(node.sequence, output))
+                    .into_iter()
+                    .flatten()
+                {
                     self.captured[position] = grad.clone();
                 }
             }
@@ -317,8 +356,16 @@ impl Targets {
         };
         for (position, input) in inputs.iter().enumerate() {
             match input.0.autograd.node() {
-                Some((node, output)) => targets.outputs.entry((node.sequence, output)).or_default().push(position),
-                None => targets.leaves.entry(identity(input)).or_default().push(position),
+                Some((node, output)) => targets
+                    .outputs
+                    .entry((node.sequence, output))
+                    .or_default()
+                    .push(position),
+                None => targets
+                    .leaves
+                    .entry(identity(input))
+                    .or_default()
+                    .push(position),
             }
         }
         // All nodes that the roots reach, then those that lead to a target, inputs before consumers.
@@ -341,7 +388,8 @@ impl Targets {
                 Edge::None => false,
                 Edge::Leaf(leaf) => targets.leaves.contains_key(&identity(leaf)),
                 Edge::Node(input, output) => {
-                    targets.needed.contains(&input.sequence) || targets.outputs.contains_key(&(input.sequence, *output))
+                    targets.needed.contains(&input.sequence)
+                        || targets.outputs.contains_key(&(input.sequence, *output))
                 }
             });
             if leads {

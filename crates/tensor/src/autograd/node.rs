@@ -62,7 +62,11 @@ impl Leaf {
                 if replaced.shape() != grad.shape() {
                     return Err(Error::shape(
                         "hook",
-                        format!("a gradient of shape {} was replaced by one of {}", grad.shape(), replaced.shape()),
+                        format!(
+                            "a gradient of shape {} was replaced by one of {}",
+                            grad.shape(),
+                            replaced.shape()
+                        ),
                     ));
                 }
                 grad = replaced;
@@ -129,16 +133,6 @@ impl AutogradMeta {
         state.requires_grad = false;
         state.node = Some((node, output));
         self.tracks.store(true, Ordering::Relaxed);
-    }
-
-    /// Takes history off the tensor.
-    pub(crate) fn clear(&self) {
-        let mut state = self.state();
-        state.requires_grad = false;
-        let node = state.node.take();
-        self.tracks.store(false, Ordering::Relaxed);
-        drop(state);
-        drop(node);
     }
 
     pub(crate) fn leaf(&self) -> Arc<Leaf> {
@@ -316,7 +310,11 @@ pub struct Backward<'a> {
 }
 
 impl<'a> Backward<'a> {
-    pub(crate) fn new(node: &'a Arc<Node>, grads: &'a [Option<Tensor>], needs: SmallVec<[bool; 3]>) -> Backward<'a> {
+    pub(crate) fn new(
+        node: &'a Arc<Node>,
+        grads: &'a [Option<Tensor>],
+        needs: SmallVec<[bool; 3]>,
+    ) -> Backward<'a> {
         Backward { node, grads, needs }
     }
 
@@ -345,7 +343,9 @@ impl<'a> Backward<'a> {
     /// # Panics
     /// If output 0 got no gradient, which ops of several outputs must expect: they use [`grad`](Backward::grad).
     pub fn grad_output(&self) -> &'a Tensor {
-        self.grads[0].as_ref().expect("an op of one output gets its gradient")
+        self.grads[0]
+            .as_ref()
+            .expect("an op of one output gets its gradient")
     }
 
     /// The shape that input `index` had.
@@ -383,7 +383,8 @@ impl<'a> Backward<'a> {
             Some(Saved::Output(storage, layout, dtype, origin, version)) => {
                 self.check_version(storage, *version, || format!("output {index}"))?;
                 let device = self.node.outputs[index].device;
-                let tensor = Tensor::from_parts(storage.clone(), layout.clone(), *dtype, device, *origin);
+                let tensor =
+                    Tensor::from_parts(storage.clone(), layout.clone(), *dtype, device, *origin);
                 if super::is_grad_enabled() {
                     tensor.0.autograd.set_node(self.node.clone(), index);
                 }
@@ -408,7 +409,12 @@ impl<'a> Backward<'a> {
         }
     }
 
-    fn check_version(&self, storage: &Storage, expected: u64, what: impl FnOnce() -> String) -> Result<()> {
+    fn check_version(
+        &self,
+        storage: &Storage,
+        expected: u64,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
         let found = storage.version();
         if found == expected {
             return Ok(());

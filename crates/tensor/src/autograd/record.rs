@@ -84,7 +84,13 @@ fn node<'a>(
     for (index, output) in outputs.clone().enumerate() {
         saved.outputs.push(if saves.has_output(index) {
             let inner = &output.0;
-            Saved::Output(inner.storage.clone(), inner.layout.clone(), inner.dtype, inner.origin, output.version())
+            Saved::Output(
+                inner.storage.clone(),
+                inner.layout.clone(),
+                inner.dtype,
+                inner.origin,
+                output.version(),
+            )
         } else {
             Saved::None
         });
@@ -134,8 +140,11 @@ fn check_not_inference(op: &'static str, input: &Tensor) -> Result<()> {
 /// Refuses in-place writes that would lose history or write one element twice.
 pub(crate) fn check_in_place(op: &'static str, target: &Tensor, inputs: &[&Tensor]) -> Result<()> {
     if target.layout().overlaps_itself() {
-        return Err(Error::argument(op, "the tensor written to has several elements in one place (an expanded view)")
-            .with_hint("write to a copy() of it"));
+        return Err(Error::argument(
+            op,
+            "the tensor written to has several elements in one place (an expanded view)",
+        )
+        .with_hint("write to a copy() of it"));
     }
     if !is_grad_enabled() {
         return Ok(());
@@ -145,7 +154,9 @@ pub(crate) fn check_in_place(op: &'static str, target: &Tensor, inputs: &[&Tenso
         return Err(Error::Autograd {
             op,
             what: "a leaf that requires grad can't be changed in place".into(),
-            context: Context::hint("run it under no_grad, as optimizers do, or use the form that returns a new tensor"),
+            context: Context::hint(
+                "run it under no_grad, as optimizers do, or use the form that returns a new tensor",
+            ),
         });
     }
     let recorded = tracks || inputs.iter().any(|input| input.0.autograd.tracks());
@@ -153,13 +164,18 @@ pub(crate) fn check_in_place(op: &'static str, target: &Tensor, inputs: &[&Tenso
         return Err(Error::Autograd {
             op,
             what: "changing a view in place while autograd records is not built yet".into(),
-            context: Context::hint("use the form that returns a new tensor, or change a copy() of the view"),
+            context: Context::hint(
+                "use the form that returns a new tensor, or change a copy() of the view",
+            ),
         });
     }
     if recorded && !target.dtype().is_floating_point() {
         return Err(Error::Autograd {
             op,
-            what: format!("a {} tensor can't carry the gradient of what is written to it", target.dtype()),
+            what: format!(
+                "a {} tensor can't carry the gradient of what is written to it",
+                target.dtype()
+            ),
             context: Context::hint("detach() the operand that requires grad"),
         });
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use fireclay_core::{Context, Error, Origin, Result};
 
 use super::engine::{self, Backpropagation};
-use super::node::HookHandle;
+use super::node::{HookHandle, Node};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -20,9 +20,12 @@ impl Tensor {
     pub fn requires_grad_(&self, requires_grad: bool) -> Result<Tensor> {
         let operand = || vec![self.operand("self")];
         if requires_grad && !self.dtype().is_floating_point() {
-            return Err(Error::dtype("requires_grad_", format!("only floating tensors have gradients, got {}", self.dtype()))
-                .with_hint("cast it to f32")
-                .with_operands(operand));
+            return Err(Error::dtype(
+                "requires_grad_",
+                format!("only floating tensors have gradients, got {}", self.dtype()),
+            )
+            .with_hint("cast it to f32")
+            .with_operands(operand));
         }
         if self.0.autograd.has_node() {
             if requires_grad {
@@ -30,7 +33,8 @@ impl Tensor {
             }
             return Err(Error::Autograd {
                 op: "requires_grad_",
-                what: "only leaves can stop requiring grad, this tensor is the result of an op".into(),
+                what: "only leaves can stop requiring grad, this tensor is the result of an op"
+                    .into(),
                 context: Context::hint("use detach()"),
             }
             .with_operands(operand));
@@ -65,10 +69,15 @@ impl Tensor {
     /// Sets or clears the gradient. It must have the tensor's shape, dtype and device.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         if let Some(grad) = &grad
-            && (grad.shape() != self.shape() || grad.dtype() != self.dtype() || grad.device() != self.device())
+            && (grad.shape() != self.shape()
+                || grad.dtype() != self.dtype()
+                || grad.device() != self.device())
         {
-            return Err(Error::argument("set_grad", "a gradient has the shape, dtype and device of its tensor")
-                .with_operands(|| vec![self.operand("tensor"), grad.operand("grad")]));
+            return Err(Error::argument(
+                "set_grad",
+                "a gradient has the shape, dtype and device of its tensor",
+            )
+            .with_operands(|| vec![self.operand("tensor"), grad.operand("grad")]));
         }
         if grad.is_some() || self.0.autograd.leaf_if_any().is_some() {
             *self.0.autograd.leaf().grad() = grad;
@@ -106,10 +115,8 @@ impl Tensor {
     /// Keeps the gradient of a tensor that is not a leaf in its `grad` (`Tensor.retain_grad`).
     pub fn retain_grad(&self) -> Result<()> {
         if let Some((node, output)) = self.0.autograd.node() {
-            let leaf = self.0.autograd.leaf();
-            leaf.set_retains_grad();
-            let mut watchers = node.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-            watchers.push((output, leaf.clone()));
+            self.0.autograd.leaf().set_retains_grad();
+            self.watch(&node, output);
         } else if !self.requires_grad() {
             return Err(Error::Autograd {
                 op: "retain_grad",
@@ -135,13 +142,21 @@ impl Tensor {
             }
             .with_operands(|| vec![self.operand("self")]));
         }
-        let leaf = self.0.autograd.leaf();
         if let Some((node, output)) = self.0.autograd.node() {
-            let mut watchers = node.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-            if !watchers.iter().any(|(_, watcher)| Arc::ptr_eq(watcher, &leaf)) {
-                watchers.push((output, leaf.clone()));
-            }
+            self.watch(&node, output);
         }
-        Ok(leaf.add_hook(Arc::new(hook)))
+        Ok(self.0.autograd.leaf().add_hook(Arc::new(hook)))
+    }
+
+    /// Has the node show this tensor's gradient to its hooks.
+    fn watch(&self, node: &Node, output: usize) {
+        let leaf = self.0.autograd.leaf();
+        let mut watchers = node.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !watchers
+            .iter()
+            .any(|(_, watcher)| Arc::ptr_eq(watcher, &leaf))
+        {
+            watchers.push((output, leaf));
+        }
     }
 }

@@ -26,10 +26,14 @@ impl Op for Copy {
         let [input] = inputs else {
             unreachable!("copy has one input")
         };
-        if input.dtype != self.dtype && !(input.dtype.is_computable() && self.dtype.is_computable()) {
+        if input.dtype != self.dtype && !(input.dtype.is_computable() && self.dtype.is_computable())
+        {
             return Err(fireclay_core::Error::dtype(
                 "to",
-                format!("no cast from {} to {}: stored-only dtypes can be copied and saved only", input.dtype, self.dtype),
+                format!(
+                    "no cast from {} to {}: stored-only dtypes can be copied and saved only",
+                    input.dtype, self.dtype
+                ),
             ));
         }
         let layout = if self.contiguous {
@@ -77,7 +81,10 @@ impl Op for CopyInto {
                 format!("{} does not broadcast to {}", inputs[0].shape(), self.shape),
             ));
         }
-        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), self.dtype)])
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            self.dtype
+        )])
     }
 
     fn cpu_inputs(&self) -> CpuInputs {
@@ -90,14 +97,19 @@ impl Op for CopyInto {
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        Ok(smallvec![Some(context.grad_output().sum_to(context.input_shape(0))?)])
+        Ok(smallvec![Some(
+            context.grad_output().sum_to(context.input_shape(0))?
+        )])
     }
 }
 
 fn copy_operands(call: &mut CpuCall<'_>) {
     let (input, output) = (call.raw_input(0), call.raw_output(0));
     let shape = output.layout.shape();
-    let strides = input.layout.expand(shape).expect("the output rule checked the shapes");
+    let strides = input
+        .layout
+        .expand(shape)
+        .expect("the output rule checked the shapes");
     let source = Source {
         ptr: input.ptr().cast_const(),
         dtype: input.dtype,

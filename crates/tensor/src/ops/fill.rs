@@ -25,7 +25,10 @@ impl Op for Fill {
     }
 
     fn output(&self, _inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), self.dtype)])
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            self.dtype
+        )])
     }
 
     fn cpu_inputs(&self) -> CpuInputs {
@@ -57,8 +60,11 @@ impl Tensor {
     #[track_caller]
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         if !self.dtype().is_computable() {
-            return Err(fireclay_core::Error::dtype("fill_", format!("{} is stored only", self.dtype()))
-                .with_operands(|| vec![self.operand("self")]));
+            return Err(fireclay_core::Error::dtype(
+                "fill_",
+                format!("{} is stored only", self.dtype()),
+            )
+            .with_operands(|| vec![self.operand("self")]));
         }
         let op = Fill {
             value: value.into(),

@@ -67,13 +67,18 @@ impl Op for Reduce {
         let needs_elements = !matches!(self.kind, Kind::Sum | Kind::Mean);
         let reduced = self.reduced(input.shape(), self.keepdim);
         if needs_elements && self.count(input.shape()) == 0 && reduced.numel() > 0 {
-            return Err(Error::argument(name, "there is nothing to choose from: the reduced dimensions are empty"));
+            return Err(Error::argument(
+                name,
+                "there is nothing to choose from: the reduced dimensions are empty",
+            ));
         }
         let dtype = match self.kind {
             Kind::Argmax | Kind::Argmin => DType::I64,
             Kind::Mean if !dtype.is_floating_point() => {
-                return Err(Error::dtype(name, format!("expected a floating dtype, got {dtype}"))
-                    .with_hint("cast it first: to_dtype(DType::F32)"));
+                return Err(
+                    Error::dtype(name, format!("expected a floating dtype, got {dtype}"))
+                        .with_hint("cast it first: to_dtype(DType::F32)"),
+                );
             }
             _ => dtype,
         };
@@ -121,7 +126,14 @@ impl Op for Reduce {
                 // Equal extrema share the gradient.
                 let (x, y) = (context.input(0)?, context.output(0)?.reshape_to(&kept)?);
                 let chosen = x.eq(&y)?.to_dtype(x.dtype())?;
-                let count = dispatch::call_one(Reduce { kind: Kind::Sum, keepdim: true, ..*self }, &[&chosen])?;
+                let count = dispatch::call_one(
+                    Reduce {
+                        kind: Kind::Sum,
+                        keepdim: true,
+                        ..*self
+                    },
+                    &[&chosen],
+                )?;
                 (&chosen * &(&grad / &count)).eval()?
             }
             Kind::Argmax | Kind::Argmin => {
@@ -149,18 +161,30 @@ trait Reducible: fireclay_core::Element + PartialOrd + std::ops::Add<Output = Se
 }
 impl Reducible for f32 {
     const ZERO: f32 = 0.0;
-    fn divided(self, by: usize) -> f32 { self / by as f32 }
-    fn is_nan(self) -> bool { self.is_nan() }
+    fn divided(self, by: usize) -> f32 {
+        self / by as f32
+    }
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
 }
 impl Reducible for f64 {
     const ZERO: f64 = 0.0;
-    fn divided(self, by: usize) -> f64 { self / by as f64 }
-    fn is_nan(self) -> bool { self.is_nan() }
+    fn divided(self, by: usize) -> f64 {
+        self / by as f64
+    }
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
 }
 impl Reducible for i64 {
     const ZERO: i64 = 0;
-    fn divided(self, by: usize) -> i64 { self / by as i64 }
-    fn is_nan(self) -> bool { false }
+    fn divided(self, by: usize) -> i64 {
+        self / by as i64
+    }
+    fn is_nan(self) -> bool {
+        false
+    }
 }
 
 impl Reduce {
@@ -168,11 +192,14 @@ impl Reduce {
         use fireclay_cpu::reduce;
         let x = call.input::<T>(0);
         match self.kind {
-            Kind::Sum => reduce::fold(x, outer, reduce, inner, call.output(0), T::ZERO, |a, b| a + b),
+            Kind::Sum => reduce::fold(x, outer, reduce, inner, call.output(0), T::ZERO, |a, b| {
+                a + b
+            }),
             Kind::Mean => {
                 let out = call.output(0);
                 reduce::fold(x, outer, reduce, inner, out, T::ZERO, |a, b| a + b);
-                out.iter_mut().for_each(|sum: &mut T| *sum = sum.divided(reduce));
+                out.iter_mut()
+                    .for_each(|sum: &mut T| *sum = sum.divided(reduce));
             }
             Kind::Amax | Kind::Amin | Kind::Argmax | Kind::Argmin => {
                 unimplemented!("placeholder")
@@ -255,7 +282,9 @@ impl Tensor {
         let count = self.numel() as f64 / mean.numel().max(1) as f64;
         let squares = (self - &mean).square().eval()?;
         // Without a degree of freedom: NaN from 0/0, infinity from x/0, as in PyTorch.
-        squares.sum(dims, keepdim)?.div((count - correction).max(0.0))
+        squares
+            .sum(dims, keepdim)?
+            .div((count - correction).max(0.0))
     }
 
     /// The standard deviation: the root of [`var`](Tensor::var) (`torch.std`).
@@ -286,7 +315,11 @@ impl Tensor {
             .filter(|&dim| dim < extra || (shape[dim - extra] == 1 && self.shape()[dim] != 1))
             .map(|dim| dim as isize)
             .collect();
-        let summed = if dims.is_empty() { self.clone() } else { self.reduce(Kind::Sum, &dims, true)? };
+        let summed = if dims.is_empty() {
+            self.clone()
+        } else {
+            self.reduce(Kind::Sum, &dims, true)?
+        };
         summed.reshape_to(shape)
     }
 
@@ -307,17 +340,29 @@ impl Tensor {
     #[track_caller]
     fn reduce(&self, kind: Kind, dims: &[isize], keepdim: bool) -> Result<Tensor> {
         let ndim = self.ndim();
-        let name = Reduce { kind, start: 0, end: 0, keepdim }.name_of();
+        let name = Reduce {
+            kind,
+            start: 0,
+            end: 0,
+            keepdim,
+        }
+        .name_of();
         let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
         if !self.dtype().is_computable() {
-            return Err(context(Error::dtype(name, format!("{} is stored only, no op computes with it", self.dtype()))));
+            return Err(context(Error::dtype(
+                name,
+                format!("{} is stored only, no op computes with it", self.dtype()),
+            )));
         }
         let mut chosen: Dims = Dims::new();
         for &dim in dims {
             let dim = resolve_dim(name, dim, ndim)?;
             if ndim > 0 {
                 if chosen.contains(&dim) {
-                    return Err(context(Error::argument(name, format!("dimension {dim} appears twice in {dims:?}"))));
+                    return Err(context(Error::argument(
+                        name,
+                        format!("dimension {dim} appears twice in {dims:?}"),
+                    )));
                 }
                 chosen.push(dim);
             }
@@ -326,19 +371,49 @@ impl Tensor {
             chosen = (0..ndim).collect();
         }
         chosen.sort_unstable();
-        let (start, end) = (chosen.first().copied().unwrap_or(0), chosen.last().map_or(0, |dim| dim + 1));
+        let (start, end) = (
+            chosen.first().copied().unwrap_or(0),
+            chosen.last().map_or(0, |dim| dim + 1),
+        );
         if end - start == chosen.len() {
-            return dispatch::call_one(Reduce { kind, start, end, keepdim }, &[self]);
+            return dispatch::call_one(
+                Reduce {
+                    kind,
+                    start,
+                    end,
+                    keepdim,
+                },
+                &[self],
+            );
         }
         let kept = (0..ndim).filter(|dim| !chosen.contains(dim));
-        let order: Vec<isize> = kept.chain(chosen.iter().copied()).map(|dim| dim as isize).collect();
+        let order: Vec<isize> = kept
+            .chain(chosen.iter().copied())
+            .map(|dim| dim as isize)
+            .collect();
         let moved = self.permute(&order)?;
         let start = ndim - chosen.len();
-        let result = dispatch::call_one(Reduce { kind, start, end: ndim, keepdim: false }, &[&moved])?;
+        let result = dispatch::call_one(
+            Reduce {
+                kind,
+                start,
+                end: ndim,
+                keepdim: false,
+            },
+            &[&moved],
+        )?;
         if !keepdim {
             return Ok(result);
         }
-        let sizes: Shape = (0..ndim).map(|dim| if chosen.contains(&dim) { 1 } else { self.shape()[dim] }).collect();
+        let sizes: Shape = (0..ndim)
+            .map(|dim| {
+                if chosen.contains(&dim) {
+                    1
+                } else {
+                    self.shape()[dim]
+                }
+            })
+            .collect();
         result.reshape_to(&sizes)
     }
 }

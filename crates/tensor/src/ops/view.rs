@@ -16,8 +16,16 @@ pub(crate) enum View {
     Transpose(usize, usize),
     Permute(Dims),
     Expand(Shape),
-    Slice { dim: usize, start: usize, length: usize, step: usize },
-    Select { dim: usize, index: usize },
+    Slice {
+        dim: usize,
+        start: usize,
+        length: usize,
+        step: usize,
+    },
+    Select {
+        dim: usize,
+        index: usize,
+    },
     Unsqueeze(usize),
     Squeeze(usize),
 }
@@ -41,17 +49,29 @@ impl View {
             View::Reshape(shape) => input.view(shape).ok_or_else(|| {
                 Error::shape(
                     "view",
-                    format!("{} with strides {:?} has no view as {shape}", input.shape(), input.strides()),
+                    format!(
+                        "{} with strides {:?} has no view as {shape}",
+                        input.shape(),
+                        input.strides()
+                    ),
                 )
                 .with_hint("use reshape, which copies where it must")
             }),
             View::Transpose(dim0, dim1) => Ok(input.transpose(*dim0, *dim1)),
             View::Permute(dims) => Ok(input.permute(dims)),
             View::Expand(shape) => input.expand(shape).ok_or_else(|| {
-                Error::shape("expand", format!("{} does not broadcast to {shape}", input.shape()))
-                    .with_hint("only dimensions of size 1 expand")
+                Error::shape(
+                    "expand",
+                    format!("{} does not broadcast to {shape}", input.shape()),
+                )
+                .with_hint("only dimensions of size 1 expand")
             }),
-            View::Slice { dim, start, length, step } => Ok(input.slice(*dim, *start, *length, *step)),
+            View::Slice {
+                dim,
+                start,
+                length,
+                step,
+            } => Ok(input.slice(*dim, *start, *length, *step)),
             View::Select { dim, index } => Ok(input.select(*dim, *index)),
             View::Unsqueeze(dim) => Ok(input.unsqueeze(*dim)),
             View::Squeeze(dim) => Ok(input.squeeze(*dim)),
@@ -81,7 +101,9 @@ impl Op for View {
         let shape = context.input_shape(0);
         let back = match self {
             View::Reshape(_) | View::Unsqueeze(_) | View::Squeeze(_) => grad.reshape_to(shape)?,
-            View::Transpose(dim0, dim1) => dispatch::call_one(View::Transpose(*dim0, *dim1), &[grad])?,
+            View::Transpose(dim0, dim1) => {
+                dispatch::call_one(View::Transpose(*dim0, *dim1), &[grad])?
+            }
             View::Permute(dims) => {
                 let mut inverse: Dims = smallvec![0; dims.len()];
                 for (place, &dim) in dims.iter().enumerate() {
@@ -115,7 +137,10 @@ impl Op for Embed {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        Ok(smallvec![OutputMeta::contiguous(self.shape.clone(), inputs[0].dtype)])
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            inputs[0].dtype
+        )])
     }
 
     fn cpu_inputs(&self) -> CpuInputs {
@@ -130,7 +155,10 @@ impl Op for Embed {
         // SAFETY: the output is contiguous and ours; `ptr` checked its bounds. All-zero bytes are the number 0.
         unsafe { base.write_bytes(0, output.layout.numel() * size) };
         let inner = self.view.layout(output.layout)?;
-        assert!(inner.end().is_some_and(|end| end <= output.layout.numel()), "a view reaches beyond its base");
+        assert!(
+            inner.end().is_some_and(|end| end <= output.layout.numel()),
+            "a view reaches beyond its base"
+        );
         let source = Source {
             ptr: input.ptr().cast_const(),
             dtype: input.dtype,
@@ -148,7 +176,10 @@ impl Op for Embed {
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        Ok(smallvec![Some(dispatch::call_one(self.view.clone(), &[context.grad_output()])?)])
+        Ok(smallvec![Some(dispatch::call_one(
+            self.view.clone(),
+            &[context.grad_output()]
+        )?)])
     }
 }
 
@@ -195,8 +226,10 @@ impl Tensor {
             resolve_dim("flatten", end, self.ndim())?,
         );
         if start > end {
-            return Err(Error::argument("flatten", format!("start {start} comes after end {end}"))
-                .with_operands(|| vec![self.operand("self")]));
+            return Err(
+                Error::argument("flatten", format!("start {start} comes after end {end}"))
+                    .with_operands(|| vec![self.operand("self")]),
+            );
         }
         if self.ndim() == 0 {
             return self.reshape_to(&Shape::new(&[1]));
@@ -226,9 +259,11 @@ impl Tensor {
         match self.ndim() {
             0 | 1 => Ok(self.clone()),
             2 => self.transpose(0, 1),
-            ndim => Err(Error::shape("t", format!("expected at most 2 dimensions, got {ndim}"))
-                .with_hint("use transpose(-2, -1)")
-                .with_operands(|| vec![self.operand("self")])),
+            ndim => Err(
+                Error::shape("t", format!("expected at most 2 dimensions, got {ndim}"))
+                    .with_hint("use transpose(-2, -1)")
+                    .with_operands(|| vec![self.operand("self")]),
+            ),
         }
     }
 
@@ -244,7 +279,10 @@ impl Tensor {
         if !sorted.iter().copied().eq(0..self.ndim()) {
             return Err(Error::argument(
                 "permute",
-                format!("{dims:?} does not name each of {} dimensions once", self.ndim()),
+                format!(
+                    "{dims:?} does not name each of {} dimensions once",
+                    self.ndim()
+                ),
             )
             .with_operands(|| vec![self.operand("self")]));
         }
@@ -255,11 +293,17 @@ impl Tensor {
     #[track_caller]
     pub fn expand(&self, sizes: &[isize]) -> Result<Tensor> {
         let extra = sizes.len().checked_sub(self.ndim());
-        let shape = sizes.iter().enumerate().map(|(dim, &size)| match (size, extra) {
-            (0.., _) => Ok(size as usize),
-            (-1, Some(extra)) if dim >= extra => Ok(self.shape()[dim - extra]),
-            _ => Err(Error::shape("expand", format!("can't expand {} to {sizes:?}", self.shape()))),
-        });
+        let shape = sizes
+            .iter()
+            .enumerate()
+            .map(|(dim, &size)| match (size, extra) {
+                (0.., _) => Ok(size as usize),
+                (-1, Some(extra)) if dim >= extra => Ok(self.shape()[dim - extra]),
+                _ => Err(Error::shape(
+                    "expand",
+                    format!("can't expand {} to {sizes:?}", self.shape()),
+                )),
+            });
         let shape: Shape = shape
             .collect::<Result<Dims>>()
             .map_err(|error| error.with_operands(|| vec![self.operand("self")]))?
@@ -287,7 +331,15 @@ impl Tensor {
             )
             .with_operands(|| vec![self.operand("self")]));
         }
-        dispatch::call_one(View::Slice { dim, start, length, step: 1 }, &[self])
+        dispatch::call_one(
+            View::Slice {
+                dim,
+                start,
+                length,
+                step: 1,
+            },
+            &[self],
+        )
     }
 
     /// Elements `start`, `start + step`, ... below `end` of `dim`, as Python's `start:end:step`: negative bounds count from the
@@ -302,7 +354,15 @@ impl Tensor {
         let place = |bound: isize| if bound < 0 { bound.saturating_add(size).max(0) } else { bound.min(size) } as usize;
         let (start, end) = (place(start), place(end));
         let length = end.saturating_sub(start).div_ceil(step);
-        dispatch::call_one(View::Slice { dim, start, length, step }, &[self])
+        dispatch::call_one(
+            View::Slice {
+                dim,
+                start,
+                length,
+                step,
+            },
+            &[self],
+        )
     }
 
     /// Only `index` (counted from the end where negative) of `dim`, without the dimension (`torch.select`).
@@ -310,7 +370,11 @@ impl Tensor {
     pub fn select(&self, dim: isize, index: isize) -> Result<Tensor> {
         let dim = self.real_dim("select", dim)?;
         let size = self.shape()[dim];
-        let place = if index < 0 { index + size as isize } else { index };
+        let place = if index < 0 {
+            index + size as isize
+        } else {
+            index
+        };
         if !(0..size as isize).contains(&place) {
             return Err(Error::IndexOutOfRange {
                 op: "select",
@@ -322,7 +386,13 @@ impl Tensor {
             }
             .with_operands(|| vec![self.operand("self")]));
         }
-        dispatch::call_one(View::Select { dim, index: place as usize }, &[self])
+        dispatch::call_one(
+            View::Select {
+                dim,
+                index: place as usize,
+            },
+            &[self],
+        )
     }
 
     /// A dimension of size 1 inserted at `dim` (`torch.unsqueeze`).
@@ -345,7 +415,12 @@ impl Tensor {
     /// All dimensions of size 1 removed (`torch.squeeze()`).
     #[track_caller]
     pub fn squeeze_all(&self) -> Result<Tensor> {
-        let sizes: Dims = self.shape().iter().copied().filter(|&size| size != 1).collect();
+        let sizes: Dims = self
+            .shape()
+            .iter()
+            .copied()
+            .filter(|&size| size != 1)
+            .collect();
         self.reshape_to(&sizes.into())
     }
 
@@ -355,13 +430,18 @@ impl Tensor {
         let at = self.real_dim("split", dim)?;
         let total = self.shape()[at];
         if size == 0 && total > 0 {
-            return Err(Error::argument("split", "the size of a piece must be positive, got 0"));
+            return Err(Error::argument(
+                "split",
+                "the size of a piece must be positive, got 0",
+            ));
         }
         if total == 0 {
             return Ok(vec![self.narrow(dim, 0, 0)?]);
         }
         let starts = (0..total).step_by(size.max(1));
-        starts.map(|start| self.narrow(dim, start, size.min(total - start))).collect()
+        starts
+            .map(|start| self.narrow(dim, start, size.min(total - start)))
+            .collect()
     }
 
     /// At most `count` pieces of equal size along `dim` (`torch.chunk`).
@@ -369,15 +449,20 @@ impl Tensor {
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Tensor>> {
         let at = self.real_dim("chunk", dim)?;
         if count == 0 {
-            return Err(Error::argument("chunk", "the number of pieces must be positive, got 0"));
+            return Err(Error::argument(
+                "chunk",
+                "the number of pieces must be positive, got 0",
+            ));
         }
         self.split(self.shape()[at].div_ceil(count).max(1), dim)
     }
 
     fn real_dim(&self, op: &'static str, dim: isize) -> Result<usize> {
         if self.ndim() == 0 {
-            return Err(Error::shape(op, "a zero-dim tensor has no dimension to take from")
-                .with_operands(|| vec![self.operand("self")]));
+            return Err(
+                Error::shape(op, "a zero-dim tensor has no dimension to take from")
+                    .with_operands(|| vec![self.operand("self")]),
+            );
         }
         resolve_dim(op, dim, self.ndim())
     }
