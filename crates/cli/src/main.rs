@@ -1,0 +1,3 @@
+//! The `fireclay` command.
+#![forbid(unsafe_code)]
+fn main() {}
