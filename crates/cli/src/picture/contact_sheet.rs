@@ -179,7 +179,7 @@ fn percent(probability: f32) -> String {
         return "? %".to_owned();
     }
     let percent = 100.0 * f64::from(probability.clamp(0.0, 1.0));
-    if percent >= 99.0 && percent < 100.0 {
+    if (99.0..100.0).contains(&percent) {
         return format!("{:.1} %", (percent * 10.0).floor() / 10.0);
     }
     format!("{percent:.0} %")
