@@ -144,13 +144,8 @@ mod tests {
         assert_eq!(expand(input).unwrap().to_string(), expected.to_string());
     }
 
-    /// The error's text, and the source text at its span. Parsed from text: `quote!` would give no positions.
-    fn error_of(input: &str) -> (String, String) {
-        let error = expand(input.parse().unwrap()).unwrap_err();
-        (
-            error.to_string(),
-            error.span().source_text().unwrap_or_default(),
-        )
+    fn error_of(input: &str) -> String {
+        expand(input.parse().unwrap()).unwrap_err().to_string()
     }
 
     #[test]
@@ -207,59 +202,47 @@ mod tests {
 
     #[test]
     fn enums_and_unions_are_refused() {
-        let (text, at) = error_of("enum Either { A(Linear), B }");
+        let text = error_of("enum Either { A(Linear), B }");
         assert!(
             text.contains("not for an enum") && text.contains("by hand"),
             "{text}"
         );
-        assert_eq!(at, "enum");
-        let (text, at) = error_of("union Both { a: u8, b: u8 }");
+        let text = error_of("union Both { a: u8, b: u8 }");
         assert!(text.contains("not for a union"), "{text}");
-        assert_eq!(at, "union");
     }
 
     #[test]
-    fn wrong_attributes_are_refused_where_they_stand() {
-        for (input, text, at) in [
+    fn wrong_attributes_are_refused() {
+        for (input, expected) in [
             (
                 "struct N { #[module(skipped)] a: T }",
                 "expected `skip` or `rename",
-                "skipped",
             ),
+            ("#[module(path = \"x\")] struct N;", "expected `crate = "),
             (
-                "#[module(path = \"x\")] struct N;",
-                "expected `crate = ",
-                "path",
+                "#[module(crate = \"a\", crate = \"b\")] struct N;",
+                "given twice",
             ),
             (
                 "struct N { #[module(rename = \"a.b\")] a: T }",
                 "has no dot",
-                "\"a.b\"",
             ),
-            (
-                "struct N { #[module(rename = \"\")] a: T }",
-                "not empty",
-                "\"\"",
-            ),
+            ("struct N { #[module(rename = \"\")] a: T }", "not empty"),
             (
                 "struct N { #[module(skip, rename = \"b\")] a: T }",
                 "remove `skip` or `rename`",
-                "rename = \"b\"",
             ),
             (
                 "struct N { #[module(rename = \"b\", rename = \"c\")] a: T }",
                 "given twice",
-                "rename = \"c\"",
             ),
             (
                 "struct N { a: T, #[module(rename = \"a\")] b: T }",
                 "two fields are named \"a\"",
-                "\"a\"",
             ),
         ] {
-            let (found_text, found_at) = error_of(input);
-            assert!(found_text.contains(text), "{input}: {found_text}");
-            assert_eq!(found_at, at, "{input}");
+            let text = error_of(input);
+            assert!(text.contains(expected), "{input}: {text}");
         }
     }
 }
