@@ -144,20 +144,65 @@ impl Program {
     /// Every source is readable and every sink writable at all places that `shape` and its strides reach. A
     /// sink overlaps no other sink, and a source only if it has the same first place, dtype and strides.
     pub unsafe fn evaluate(&self, shape: &[usize], sources: &[Source], sinks: &[Sink]) {
-        assert_eq!(sources.len(), self.inputs.len());
-        assert_eq!(sinks.len(), self.outputs.len());
-        let grid = Grid::new(shape, sources, sinks);
-        let Some(grid) = grid else { return };
-        let plan = Plan::new(self, &grid);
-        let tasks = grid.numel.div_ceil(TASK);
-        parallel::run(tasks, |task| {
-            let start = task * TASK;
-            let end = (start + TASK).min(grid.numel);
-            // SAFETY: the range lies in the grid, whose places the caller vouches for; tasks write
-            // disjoint ranges of it.
-            unsafe { plan.run(&grid, start, end) };
+        // SAFETY: the caller's bound.
+        unsafe { self.evaluate_all(&[(shape, sources, sinks)]) };
+    }
+
+    /// Evaluates over several sets of operands in one parallel loop, as an optimizer does over all parameters.
+    ///
+    /// # Safety
+    /// As [`evaluate`](Program::evaluate) for each set; no sink overlaps an operand of another set.
+    pub unsafe fn evaluate_all(&self, sets: &[(&[usize], &[Source], &[Sink])]) {
+        let mut grids: smallvec::SmallVec<[Grid; 1]> = smallvec::SmallVec::new();
+        for (shape, sources, sinks) in sets {
+            assert_eq!(sources.len(), self.inputs.len());
+            assert_eq!(sinks.len(), self.outputs.len());
+            grids.extend(Grid::new(shape, sources, sinks));
+        }
+        let plans: smallvec::SmallVec<[Plan<'_>; 1]> =
+            grids.iter().map(|grid| Plan::new(self, grid)).collect();
+        if let ([grid], [plan]) = (grids.as_slice(), plans.as_slice()) {
+            parallel::run(grid.numel.div_ceil(TASK), |task| {
+                let start = task * TASK;
+                let end = (start + TASK).min(grid.numel);
+                // SAFETY: the range lies in the grid, whose places the caller vouches for; tasks write
+                // disjoint ranges of it.
+                unsafe { plan.run(grid, start, end) };
+            });
+            return;
+        }
+        let tasks = pack(grids.iter().map(|grid| grid.numel));
+        parallel::run(tasks.len(), |task| {
+            for &(set, start, end) in &tasks[task] {
+                // SAFETY: as above; sets don't overlap.
+                unsafe { plans[set].run(&grids[set], start, end) };
+            }
         });
     }
+}
+
+/// Cuts sets of these sizes into tasks of about [`TASK`] elements: pieces of large sets, or several small ones.
+fn pack(sizes: impl Iterator<Item = usize>) -> Vec<Vec<(usize, usize, usize)>> {
+    let mut tasks = Vec::new();
+    let mut task = Vec::new();
+    let mut elements = 0;
+    for (set, size) in sizes.enumerate() {
+        let mut start = 0;
+        while start < size {
+            let end = (start + TASK - elements).min(size);
+            task.push((set, start, end));
+            elements += end - start;
+            start = end;
+            if elements == TASK {
+                tasks.push(std::mem::take(&mut task));
+                elements = 0;
+            }
+        }
+    }
+    if !task.is_empty() {
+        tasks.push(task);
+    }
+    tasks
 }
 
 /// Where a register lives while a tile is computed.

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use fireclay_core::{Context, DType, Device, Error, Made, Origin, Result};
+use fireclay_cpu::program::{Program, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
@@ -55,14 +56,6 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
         check_target(op.name(), meta, target).map_err(context)?;
     }
     let recording = Recording::wanted_in_place(inputs, targets);
-    for (number, target) in targets.iter().enumerate() {
-        // One write lock at a time: ops of several targets are run under it one storage after the other.
-        debug_assert!(
-            targets[..number]
-                .iter()
-                .all(|other| !other.shares_storage(target))
-        );
-    }
     let inputs = separate(inputs, targets)?;
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
     run_cpu(&op, &inputs, targets).map_err(context)?;
@@ -174,23 +167,119 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
 }
 
 fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
-    let fresh = |tensor: &&&Tensor| Arc::strong_count(&tensor.0.storage) > 1;
-    let _access = Access::new(
+    // A storage with one handle is fresh: nobody else can reach it.
+    let shared = targets.iter().map(|target| &target.0.storage);
+    let _access = Access::many(
         inputs.iter().map(|input| &input.0.storage),
-        targets.iter().find(fresh).map(|target| &target.0.storage),
+        shared.filter(|storage| Arc::strong_count(storage) > 1),
     );
-    fn operand(tensor: &Tensor) -> Operand<'_> {
-        Operand {
-            storage: &tensor.0.storage,
-            layout: &tensor.0.layout,
-            dtype: tensor.0.dtype,
-        }
-    }
     let inputs = inputs.iter().map(|input| operand(input)).collect();
     let targets = targets.iter().map(|target| Some(operand(target))).collect();
     // SAFETY: inputs are locked; a target is locked for writing or has one handle only, which is ours. Layouts
     // are checked against their storage where pointers are made. `separate` saw to overlaps.
     op.cpu(unsafe { CpuCall::new(inputs, targets) })
+}
+
+fn operand(tensor: &Tensor) -> Operand<'_> {
+    Operand {
+        storage: &tensor.0.storage,
+        layout: &tensor.0.layout,
+        dtype: tensor.0.dtype,
+    }
+}
+
+/// Evaluates `program` over sets of tensors whose first `written` are also its outputs.
+///
+/// The second entrance of the door: as `call_into`, for one kernel over many sets.
+#[track_caller]
+pub(crate) fn update<const N: usize>(
+    name: &'static str,
+    program: &Program,
+    written: usize,
+    sets: &[[&Tensor; N]],
+) -> Result<()> {
+    let location = Location::caller();
+    let mut storages: Vec<usize> = Vec::with_capacity(sets.len() * written);
+    for set in sets {
+        let context = |error: Error| with_operands(error, set, &[]);
+        for (number, tensor) in set.iter().enumerate() {
+            if tensor.shape() != set[0].shape() {
+                return Err(context(Error::shape(
+                    name,
+                    "all tensors of a set must have one shape",
+                )));
+            }
+            if tensor.dtype() != sets[0][number].dtype() || !tensor.dtype().is_floating_point() {
+                return Err(context(Error::dtype(
+                    name,
+                    "tensors must be floating, of one dtype in all sets",
+                )));
+            }
+            if !tensor.device().is_cpu() {
+                return Err(context(crate::device::unavailable(tensor.device())));
+            }
+            if number < written {
+                autograd::check_in_place(name, tensor, &[]).map_err(context)?;
+                storages.push(Arc::as_ptr(&tensor.0.storage) as usize);
+            }
+        }
+    }
+    storages.sort_unstable();
+    let shared = |tensor: &&Tensor| {
+        storages
+            .binary_search(&(Arc::as_ptr(&tensor.0.storage) as usize))
+            .is_ok()
+    };
+    let read_too = sets
+        .iter()
+        .any(|set| set[written..].iter().any(|tensor| shared(&tensor)));
+    if storages.windows(2).any(|pair| pair[0] == pair[1]) || read_too {
+        return Err(Error::argument(
+            name,
+            "a tensor that is written shares its storage with another operand",
+        ));
+    }
+    let _access = Access::many(
+        sets.iter()
+            .flat_map(|set| set[written..].iter().map(|tensor| &tensor.0.storage)),
+        sets.iter()
+            .flat_map(|set| set[..written].iter().map(|tensor| &tensor.0.storage)),
+    );
+    let operand = |tensor: &Tensor| operand(tensor).ptr();
+    let mut sources: Vec<Source> = Vec::with_capacity(sets.len() * N);
+    let mut sinks: Vec<Sink> = Vec::with_capacity(sets.len() * written);
+    for set in sets {
+        sources.extend(set.iter().map(|tensor| Source {
+            ptr: operand(tensor).cast_const(),
+            dtype: tensor.dtype(),
+            strides: tensor.strides().into(),
+        }));
+        sinks.extend(set[..written].iter().map(|tensor| Sink {
+            ptr: operand(tensor),
+            dtype: tensor.dtype(),
+            strides: tensor.strides().into(),
+        }));
+    }
+    let evaluated: Vec<(&[usize], &[Source], &[Sink])> = sets
+        .iter()
+        .enumerate()
+        .map(|(number, set)| {
+            let (sources, sinks) = (
+                &sources[number * N..][..N],
+                &sinks[number * written..][..written],
+            );
+            (&set[0].shape()[..], sources, sinks)
+        })
+        .collect();
+    // SAFETY: layouts are checked against their storage (`ptr`), which is locked; no storage that is written is
+    // shared by another operand, except that an output is the very input of its place.
+    unsafe { program.evaluate_all(&evaluated) };
+    for set in sets {
+        for tensor in &set[..written] {
+            tensor.0.storage.mark_modified(location);
+        }
+    }
+    Ok(())
 }
 
 /// Copies those inputs that share a target's storage without being the target itself.

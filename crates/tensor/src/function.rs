@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use fireclay_core::pointwise::Pointwise;
 use fireclay_core::{DType, Error, Layout, Promotion, Result, Scalar, Shape};
 use fireclay_cpu::convert::class_of;
 use fireclay_cpu::kernel::{Class, Kernel};
@@ -318,6 +319,40 @@ impl PointwiseOp {
         unsafe { kernel.run(class_of(dtype), &pointers, &[output.ptr()], numel) };
         Some(())
     }
+}
+
+/// Runs one pointwise function of `N` inputs and `M` outputs over several sets of tensors, in one parallel loop, and writes the
+/// results over the first `M` tensors of each set: an optimizer's step over all its parameters.
+///
+/// All tensors of a set have one shape; corresponding ones of all sets have one dtype. No tensor may appear twice where
+/// it is written. Nothing is recorded: call it under [`no_grad`](crate::no_grad) for tensors that require grad.
+#[track_caller]
+pub fn update<const N: usize, const M: usize>(
+    name: &'static str,
+    function: impl Pointwise<N, M>,
+    sets: &[[&Tensor; N]],
+) -> Result<()> {
+    let kernel = Kernel::new(function);
+    let Some(first) = sets.first() else {
+        return Ok(());
+    };
+    let mut program = Program::new();
+    let compute = first.iter().fold(DType::F32, |widest, tensor| {
+        fireclay_core::promote_types(widest, tensor.dtype()).unwrap_or(widest)
+    });
+    let class = class_of(compute);
+    let registers: SmallVec<[Register; 8]> = first
+        .iter()
+        .map(|tensor| {
+            let register = program.input(tensor.dtype());
+            program.convert(register, class)
+        })
+        .collect();
+    let results = program.apply(&kernel, class, &registers);
+    for (&result, tensor) in results.iter().zip(first) {
+        program.output(result, tensor.dtype());
+    }
+    dispatch::update(name, &program, M, sets)
 }
 
 fn strides_over(layout: &Layout, shape: &Shape) -> fireclay_core::Dims {

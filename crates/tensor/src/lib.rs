@@ -20,7 +20,7 @@ pub use fireclay_core::{
     DType, Device, Element, Error, IntoDevice, Layout, Made, Operand, Origin, Result, Scalar, Shape,
 };
 pub use formula::Formula;
-pub use function::{Arg, Function, Typing};
+pub use function::{Arg, Function, Typing, update};
 pub use op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use storage::CpuCall;
 pub use tensor::Tensor;

@@ -89,7 +89,7 @@ impl Storage {
 /// Locks on all the storages that one op touches. See Note [Storage locking].
 pub(crate) struct Access<'a> {
     _reads: SmallVec<[RwLockReadGuard<'a, ()>; 4]>,
-    _write: Option<RwLockWriteGuard<'a, ()>>,
+    _writes: SmallVec<[RwLockWriteGuard<'a, ()>; 1]>,
 }
 
 impl<'a> Access<'a> {
@@ -98,20 +98,33 @@ impl<'a> Access<'a> {
         reads: impl Iterator<Item = &'a Arc<Storage>>,
         write: Option<&'a Arc<Storage>>,
     ) -> Access<'a> {
-        let mut storages: SmallVec<[&'a Arc<Storage>; 4]> = reads.chain(write).collect();
+        Access::many(reads, write.into_iter())
+    }
+
+    /// As [`new`](Access::new) with several storages to write.
+    pub(crate) fn many(
+        reads: impl Iterator<Item = &'a Arc<Storage>>,
+        writes: impl Iterator<Item = &'a Arc<Storage>>,
+    ) -> Access<'a> {
+        let mut storages: SmallVec<[(&'a Arc<Storage>, bool); 4]> =
+            writes.map(|storage| (storage, true)).collect();
+        storages.extend(reads.map(|storage| (storage, false)));
         if storages.len() > 1 {
-            storages.sort_unstable_by_key(|storage| Arc::as_ptr(storage));
-            storages.dedup_by_key(|storage| Arc::as_ptr(storage));
+            // Of one storage that is both read and written, the write comes first and stays.
+            storages.sort_unstable_by_key(|&(storage, write)| (Arc::as_ptr(storage), !write));
+            storages.dedup_by_key(|(storage, _)| Arc::as_ptr(storage));
         }
         let mut access = Access {
             _reads: SmallVec::new(),
-            _write: None,
+            _writes: SmallVec::new(),
         };
-        for storage in storages {
+        for (storage, write) in storages {
             // The lock guards no data of its own, so a panic under it poisons nothing.
-            if write.is_some_and(|write| Arc::ptr_eq(write, storage)) {
+            if write {
                 let guard = storage.lock.write();
-                access._write = Some(guard.unwrap_or_else(PoisonError::into_inner));
+                access
+                    ._writes
+                    .push(guard.unwrap_or_else(PoisonError::into_inner));
             } else {
                 let guard = storage.lock.read();
                 access
