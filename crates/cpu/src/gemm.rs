@@ -146,6 +146,9 @@ impl MatrixStrides {
 
     /// Whether no two elements share a place: each dim, from the narrowest stride up, steps over those before.
     fn is_injective(self, batch: usize, rows: usize, cols: usize) -> bool {
+        if batch * rows * cols == 0 {
+            return true;
+        }
         let mut dims = [(self.batch, batch), (self.row, rows), (self.col, cols)];
         dims.sort_unstable();
         let mut reach = 0;
@@ -317,6 +320,30 @@ impl<T: Float> Product<T> {
             row_bias: self.col_bias,
             ..self
         }
+    }
+}
+
+/// A pointer that tasks share; each uses its own part of what it points to.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<T>(*mut T);
+// SAFETY: whoever makes one sees to it that tasks use disjoint parts.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(slice: &mut [T]) -> Self {
+        Shared(slice.as_mut_ptr())
+    }
+
+    /// A pointer that is only read through.
+    fn from_const(start: *const T) -> Self {
+        Shared(start.cast_mut())
+    }
+
+    /// The pointer. A method, so that closures capture the whole struct.
+    pub(crate) fn get(self) -> *mut T {
+        self.0
     }
 }
 

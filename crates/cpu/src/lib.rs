@@ -2,5 +2,6 @@
 //!
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
+pub mod conv;
 pub mod gemm;
 pub mod parallel;

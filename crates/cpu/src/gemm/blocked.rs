@@ -4,7 +4,7 @@ use super::scratch::with_scratch;
 use super::tile::{Kernels, MAX_COLS, MAX_ROWS, Steps, Store, Tile};
 use super::transpose::Block;
 use super::vector::{RowDots, WeightedRows};
-use super::{Float, PARALLEL_WORK, Product};
+use super::{Float, PARALLEL_WORK, Product, Shared};
 use crate::parallel;
 
 /// Longest sum in one go, so that a panel of B (this by 48) nearly fits the first-level cache.
@@ -36,21 +36,6 @@ pub(super) unsafe fn run<T: Float>(mut product: Product<T>, spread: bool) {
     }
 }
 
-/// A pointer that tasks share; each uses its own part of what it points to.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared<T>(pub(crate) *mut T);
-// SAFETY: whoever makes one sees to it that tasks use disjoint parts.
-unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// The pointer. A method, so that closures capture the whole struct.
-    pub(crate) fn get(self) -> *mut T {
-        self.0
-    }
-}
-
 /// Runs `task` for each number below `count`, on several threads if `spread`.
 fn each(spread: bool, count: usize, task: impl Fn(usize) + Sync) {
     if spread {
@@ -75,7 +60,7 @@ unsafe fn times_vector<T: Float>(product: &Product<T>, spread: bool) {
             // SAFETY: index < k.
             *x = unsafe { *product.a.add(index * product.a_col) } * weight;
         }
-        let (x, shared) = (&*x, Shared(y.as_mut_ptr()));
+        let (x, shared) = (&*x, Shared::new(y));
         // Strips of the result: long enough to be worth a task, and whole lines of B.
         let strip =
             ((PARALLEL_WORK / 16).div_ceil(k)).next_multiple_of(if along_k { 16 } else { 1024 });
@@ -159,7 +144,7 @@ unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
         0
     };
     with_scratch::<T, _>(packed_len, |packed| {
-        let packed = Shared(packed.as_mut_ptr());
+        let packed = Shared::new(packed);
         let mut first_k = 0;
         loop {
             let depth = depth.min(k - first_k);
@@ -326,7 +311,7 @@ unsafe fn multiply<T: Float>(
     let block_rows = m.div_ceil(row_blocks).next_multiple_of(kernels.rows);
     let panels = cols.div_ceil(kernels.cols);
     let chunk_panels = panels.div_ceil(chunks);
-    let source = (Shared(source.start.cast_mut()), source.step, source.panel);
+    let source = (Shared::from_const(source.start), source.step, source.panel);
     let row_blocks = m.div_ceil(block_rows);
     let chunks = panels.div_ceil(chunk_panels);
     each(spread, row_blocks * chunks, |task| {

@@ -26,6 +26,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn store_first(self, to: *mut Self::Elem, mask: Self::Mask);
     /// Writes the lanes whose bit is set in `keep`, one after the other.
     unsafe fn store_kept(self, to: *mut Self::Elem, keep: u32);
+    /// Asks for the line at `at` to be fetched; never faults.
+    unsafe fn prefetch(at: *const Self::Elem);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
     /// `self * factor + addend`; rounded once where the machine has such an instruction.
@@ -86,6 +88,8 @@ impl<T: Float, const N: usize> Lanes for Plain<T, N> {
         // SAFETY: the caller vouches for room for as many numbers as `keep` has bits.
         unsafe { store_kept(&self.0, to, keep) }
     }
+    #[inline(always)]
+    unsafe fn prefetch(_: *const T) {}
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
         let mut lanes = self.0;
@@ -209,6 +213,11 @@ mod x86 {
                     }
                 }
                 #[inline(always)]
+                unsafe fn prefetch(at: *const $elem) {
+                    // SAFETY: a prefetch may be given any address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+                }
+                #[inline(always)]
                 unsafe fn add(self, other: Self) -> Self {
                     // SAFETY: see above.
                     $name(unsafe { $add(self.0, other.0) })
@@ -310,6 +319,11 @@ mod x86 {
                         $store(lanes.as_mut_ptr(), self.0);
                         store_kept(&lanes, to, keep)
                     }
+                }
+                #[inline(always)]
+                unsafe fn prefetch(at: *const $elem) {
+                    // SAFETY: a prefetch may be given any address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
                 }
                 #[inline(always)]
                 unsafe fn add(self, other: Self) -> Self {

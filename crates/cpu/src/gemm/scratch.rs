@@ -6,7 +6,7 @@ use std::cell::RefCell;
 /// A cache line: the unit of scratch memory, so that vectors of it never straddle two.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line(#[expect(dead_code, reason = "read through pointers to numbers")] [u8; 64]);
 
 thread_local! {
     /// The blocks that are free. There are several because a thread that waits for others may take up one of

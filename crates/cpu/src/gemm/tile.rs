@@ -75,7 +75,7 @@ pub(crate) struct Tile<T> {
     pub(crate) alpha: T,
     /// Factor of the old C, which is not read where this is 0.
     pub(crate) beta: T,
-    /// One number a column, or null. Only for dense stores.
+    /// One number a column, or null. Not for [`Store::Kept`].
     pub(crate) col_bias: *const T,
     /// One number a row, or null.
     pub(crate) row_bias: *const T,
@@ -169,6 +169,14 @@ unsafe fn compute<L: Lanes, const M: usize, const V: usize>(
         for (i, row) in rows.iter_mut().enumerate() {
             *row = tile.a.add(*tile.a_rows.add(i.min(tile.rows - 1)));
         }
+        // The tile's place in C is fetched while the sums run.
+        if matches!(tile.store, Store::Dense) {
+            for i in 0..M.min(tile.rows) {
+                for v in 0..V {
+                    L::prefetch(tile.c.wrapping_add(i * tile.c_stride + v * L::COUNT));
+                }
+            }
+        }
         let mut sums = [[L::splat(L::Elem::ZERO); V]; M];
         for k in 0..tile.depth {
             let from = tile.b.add(b_step.at(k));
@@ -253,11 +261,14 @@ unsafe fn store<L: Lanes, const M: usize, const V: usize>(
                             continue;
                         }
                         let to = row.add(place);
-                        *to = if reads {
-                            *to * tile.beta + value
-                        } else {
-                            value
-                        };
+                        let mut value = value;
+                        if reads {
+                            value = *to * tile.beta + value;
+                        }
+                        if !tile.col_bias.is_null() {
+                            value = value + *tile.col_bias.add(j);
+                        }
+                        *to = value;
                     }
                 }
             }
