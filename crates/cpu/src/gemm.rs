@@ -25,7 +25,7 @@ pub(crate) mod transpose;
 mod vector;
 
 use crate::parallel;
-use std::ops::{Add, Mul};
+use std::ops::{Add, Div, Mul};
 use tile::Kernels;
 
 /// f32 or f64: what the matrix kernels compute in.
@@ -37,6 +37,7 @@ pub trait Float:
     + PartialOrd
     + Add<Output = Self>
     + Mul<Output = Self>
+    + Div<Output = Self>
     + sealed::Kerneled
     + 'static
 {

@@ -5,3 +5,4 @@
 pub mod conv;
 pub mod gemm;
 pub mod parallel;
+pub mod pool;
