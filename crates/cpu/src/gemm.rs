@@ -19,10 +19,15 @@ mod blocked;
 mod lanes;
 mod machine;
 pub(crate) mod scratch;
+mod sixteen;
+#[cfg(test)]
+mod tests;
 
 pub(crate) mod tile;
 pub(crate) mod transpose;
 mod vector;
+
+pub use sixteen::{SixteenBit, gemm_16};
 
 use crate::parallel;
 use std::ops::{Add, Div, Mul};
@@ -100,6 +105,49 @@ pub struct GemmShape {
     pub n: usize,
     /// Columns of A, rows of B: the length of the sums.
     pub k: usize,
+}
+
+impl GemmShape {
+    /// Checks that the operands' slices hold what their strides say.
+    ///
+    /// # Panics
+    /// If they don't.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "three operands with length and strides"
+    )]
+    fn check(
+        &self,
+        a: usize,
+        a_strides: MatrixStrides,
+        b: usize,
+        b_strides: MatrixStrides,
+        c: usize,
+        c_strides: MatrixStrides,
+        bias: Option<usize>,
+    ) {
+        let GemmShape { batch, m, n, k } = *self;
+        assert!(
+            a >= a_strides.extent(batch, m, k),
+            "A is shorter than its strides say"
+        );
+        assert!(
+            b >= b_strides.extent(batch, k, n),
+            "B is shorter than its strides say"
+        );
+        assert!(
+            c >= c_strides.extent(batch, m, n),
+            "C is shorter than its strides say"
+        );
+        assert!(
+            c_strides.is_injective(batch, m, n),
+            "elements of C share a place"
+        );
+        assert!(
+            bias.is_none_or(|bias| bias == n),
+            "one bias per column of C"
+        );
+    }
 }
 
 /// How a batch of matrices lies in a slice: strides in elements, any of them 0 where an operand is only read.
@@ -198,30 +246,20 @@ pub fn gemm<T: Float>(
     c_strides: MatrixStrides,
     epilogue: Epilogue<'_, T>,
 ) {
-    let GemmShape { batch, m, n, k } = shape;
-    assert!(
-        a.len() >= a_strides.extent(batch, m, k),
-        "A is shorter than its strides say"
-    );
-    assert!(
-        b.len() >= b_strides.extent(batch, k, n),
-        "B is shorter than its strides say"
-    );
-    assert!(
-        c.len() >= c_strides.extent(batch, m, n),
-        "C is shorter than its strides say"
-    );
-    assert!(
-        c_strides.is_injective(batch, m, n),
-        "elements of C share a place"
-    );
     let bias = match epilogue {
-        Epilogue::None => std::ptr::null(),
-        Epilogue::BiasColumns(bias) => {
-            assert!(bias.len() == n, "one bias per column of C");
-            bias.as_ptr()
-        }
+        Epilogue::None => None,
+        Epilogue::BiasColumns(bias) => Some(bias),
     };
+    shape.check(
+        a.len(),
+        a_strides,
+        b.len(),
+        b_strides,
+        c.len(),
+        c_strides,
+        bias.map(<[T]>::len),
+    );
+    let GemmShape { batch, m, n, k } = shape;
     if batch == 0 || m == 0 || n == 0 {
         return;
     }
@@ -240,7 +278,7 @@ pub fn gemm<T: Float>(
         c: c.as_mut_ptr(),
         c_row: c_strides.row,
         c_col: c_strides.col,
-        col_bias: bias,
+        col_bias: bias.map_or(std::ptr::null(), <[T]>::as_ptr),
         row_bias: std::ptr::null(),
     };
     // SAFETY: the checks above bound every address of the product; `c` is borrowed mutably and injective.
