@@ -3,12 +3,15 @@
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
 pub(crate) mod arch;
+pub mod conv;
 pub mod convert;
 pub mod copy;
+pub mod gemm;
 mod grid;
 pub mod isa;
 pub mod kernel;
 pub mod memory;
 pub mod parallel;
+pub mod pool;
 pub mod program;
 pub mod reduce;
