@@ -1,6 +1,6 @@
 //! `exp`, `exp2` and `expm1`: `e^x = 2^n e^r` with a whole `n` and `|r| <= ln(2) / 2`, and a polynomial for `e^r`.
 
-use super::double_word::{Pair, quick_two_sum};
+use super::double_word::{Pair, quick_two_sum, two_sum};
 use super::polynomial::{at_least, at_most, by_width, fit};
 use crate::arith::Arith;
 use std::f64::consts::{LN_2, LOG2_E};
@@ -50,9 +50,9 @@ pub(super) fn exp_pair<A: Arith>(x: Pair<A>) -> (Pair<A>, A) {
     let n = (x.hi * A::of(LOG2_E)).round_even();
     let exact = n.mul_add(-ln_2.hi, x.hi);
     let r = n.mul_add(-ln_2.lo, exact);
-    let r_low = n.mul_add(-ln_2.lo, exact - r) + x.lo;
-    let tail = (r * r).mul_add(fit(r, EXP_F32, EXP_F64), r_low.mul_add(r, r_low));
-    let sum = quick_two_sum(A::of(1.0), r);
+    let r = two_sum(r, n.mul_add(-ln_2.lo, exact - r) + x.lo);
+    let tail = (r.hi * r.hi).mul_add(fit(r.hi, EXP_F32, EXP_F64), r.lo.mul_add(r.hi, r.lo));
+    let sum = quick_two_sum(A::of(1.0), r.hi);
     (
         Pair {
             hi: sum.hi,
