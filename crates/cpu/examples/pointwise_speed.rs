@@ -15,6 +15,10 @@ use std::time::Instant;
 /// Elements of a tile.
 const TILE: usize = 4096;
 
+/// Aligned as the buffers of tensors are.
+#[repr(align(64))]
+struct Tile([u64; TILE]);
+
 fn main() {
     let kernels = kernels();
     let names: Vec<String> = kernels
@@ -79,7 +83,8 @@ fn kernels() -> Vec<(&'static str, Kernel)> {
 
 /// Nanoseconds per element.
 fn tile_time(kernel: &Kernel, isa: Isa, class: Class) -> f64 {
-    let (mut x, mut y) = ([0u64; TILE], [0u64; TILE]);
+    let (mut x, mut y) = (Tile([0; TILE]), Tile([0; TILE]));
+    let (x, y) = (&mut x.0, &mut y.0);
     for i in 0..TILE {
         let value = 0.001 + 3.0 * ((i * 7919) % TILE) as f64 / TILE as f64;
         match class {
@@ -93,8 +98,8 @@ fn tile_time(kernel: &Kernel, isa: Isa, class: Class) -> f64 {
     let input = x.as_ptr().cast();
     let inputs = vec![input; kernel.inputs()];
     let mut best = f64::INFINITY;
-    for _ in 0..12 {
-        let turns = 60;
+    for _ in 0..100 {
+        let turns = 10;
         let start = Instant::now();
         for _ in 0..turns {
             // SAFETY: x and y hold at least TILE elements of f32 or f64.
@@ -109,7 +114,7 @@ fn tile_time(kernel: &Kernel, isa: Isa, class: Class) -> f64 {
             };
         }
         best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(turns) / TILE as f64);
-        black_box(&y);
+        black_box(&*y);
     }
     best
 }

@@ -58,6 +58,8 @@ operations! { two_arguments, 2:
     "mul" [x, y] => x * y;
     "div" [x, y] => x / y;
     "copysign" [x, y] => x.copysign(y);
+    "lesser" [x, y] => x.lesser(y);
+    "greater" [x, y] => x.greater(y);
     "minimum" [x, y] => x.minimum(y);
     "maximum" [x, y] => x.maximum(y);
     "lt" [x, y] => A::truth(x.lt(y));

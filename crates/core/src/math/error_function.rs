@@ -1,7 +1,7 @@
 //! The error function and its complement.
 
 use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
-use super::exponential::{exp_pair, exp2_of_sum};
+use super::exponential::{exp_pair, exp2_within};
 use super::polynomial::{at_most, by_width, fit, polynomial};
 use crate::arith::Arith;
 
@@ -15,7 +15,7 @@ pub fn erf<A: Arith>(x: A) -> A {
             complement(a)
         } else {
             // The complement counts little here, so a direct fit of its logarithm is enough.
-            exp2_of_sum(polynomial(a, ERF_TAIL_F32), A::of(0.0))
+            exp2_within(polynomial(a, ERF_TAIL_F32))
         };
     A::select(a.lt(A::of(0.92)), near, far).copysign(x)
 }
