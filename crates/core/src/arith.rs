@@ -64,17 +64,25 @@ pub trait Num:
     fn is_true(self) -> Self::Mask {
         self.ne(Self::int(0))
     }
+    /// `self` where it is smaller than `other`, else `other`: also where either is NaN.
+    #[inline(always)]
+    fn lesser(self, other: Self) -> Self {
+        Self::select(self.lt(other), self, other)
+    }
+    /// `self` where it is larger than `other`, else `other`: also where either is NaN.
+    #[inline(always)]
+    fn greater(self, other: Self) -> Self {
+        Self::select(self.gt(other), self, other)
+    }
     /// The smaller; NaN where either is NaN (`torch.minimum`).
     #[inline(always)]
     fn minimum(self, other: Self) -> Self {
-        let smaller = Self::select(self.lt(other), self, other);
-        Self::select(self.ne(self), self, smaller)
+        Self::select(self.ne(self), self, self.lesser(other))
     }
     /// The larger; NaN where either is NaN (`torch.maximum`).
     #[inline(always)]
     fn maximum(self, other: Self) -> Self {
-        let larger = Self::select(self.gt(other), self, other);
-        Self::select(self.ne(self), self, larger)
+        Self::select(self.ne(self), self, self.greater(other))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Angles as quarter turns and a rest of at most pi/4, for every finite angle.
 
 use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
-use super::polynomial::{by_width, mantissa_bits};
+use super::polynomial::{by_width, mantissa_bits, rounded_product};
 use crate::arith::{Arith, Bits, Mask};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -13,7 +13,7 @@ const FRAC_PI_2_LOWEST: f64 = -1.4973849048591833e-33;
 #[inline(always)]
 pub(super) fn quarter_turns<A: Arith>(a: A) -> (A::Bits, A) {
     let [first, second, third]: [A; 3] = half_pi();
-    let turns = (a * A::of(FRAC_2_PI)).round_even();
+    let turns = rounded_product(a, A::of(FRAC_2_PI));
     let r = turns.mul_add(-first, a);
     let r = turns.mul_add(-third, turns.mul_add(-second, r));
     let n = turns.to_whole();
@@ -32,7 +32,7 @@ pub(super) fn quarter_turns<A: Arith>(a: A) -> (A::Bits, A) {
 #[inline(always)]
 pub(super) fn quarter_turns_pair<A: Arith>(a: A) -> (A::Bits, Pair<A>) {
     let [first, second, third]: [A; 3] = half_pi();
-    let turns = (a * A::of(FRAC_2_PI)).round_even();
+    let turns = rounded_product(a, A::of(FRAC_2_PI));
     let exact = turns.mul_add(-first, a);
     let next = two_product(turns, second);
     let r = two_sum(exact, -next.hi);

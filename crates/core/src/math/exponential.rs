@@ -1,7 +1,7 @@
 //! `exp`, `exp2` and `expm1`: `e^x = 2^n e^r` with a whole `n` and `|r| <= ln(2) / 2`, and a polynomial for `e^r`.
 
-use super::double_word::{Pair, quick_two_sum};
-use super::polynomial::{at_least, at_most, by_width, fit};
+use super::double_word::{Pair, quick_two_sum, two_sum};
+use super::polynomial::{at_least, at_most, by_width, fit, rounded_product};
 use crate::arith::Arith;
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -13,14 +13,15 @@ const LN_2_LOW: f64 = 2.3190468138462996e-17;
 pub fn exp<A: Arith>(x: A) -> A {
     let x = at_most(x, by_width(90.0, 711.0));
     let x = at_least(x, by_width(-105.0, -746.0));
-    exp_times_power_of_two(x, A::of(0.0))
+    let (value, n) = exp_parts(x);
+    value.ldexp(n)
 }
 
 /// `2^x` (`torch.exp2`).
 #[inline(always)]
 pub fn exp2<A: Arith>(x: A) -> A {
     let x = at_most(x, by_width(129.0, 1025.0));
-    exp2_of_sum(at_least(x, by_width(-151.0, -1076.0)), A::of(0.0))
+    exp2_within(at_least(x, by_width(-151.0, -1076.0)))
 }
 
 /// `e^x - 1`, exact to the last places near 0 too (`torch.expm1`).
@@ -35,24 +36,24 @@ pub fn expm1<A: Arith>(x: A) -> A {
     A::select(n.eq(A::of(0.0)), near, half + half).copysign(x)
 }
 
-/// `e^x 2^power` for `x` from -746 to 711 (f32: from -105 to 92), and a small whole `power`.
+/// `e^x` as a number near 1 to be multiplied by `2^n`, with `n`; for `x` from -746 to 711 (f32: from -105 to 92).
 #[inline(always)]
-pub(super) fn exp_times_power_of_two<A: Arith>(x: A, power: A) -> A {
+pub(super) fn exp_parts<A: Arith>(x: A) -> (A, A) {
     let (n, r) = reduce(x);
     let near = (r * r).mul_add(fit(r, EXP_F32, EXP_F64), r);
-    (near + A::of(1.0)).ldexp(n + power)
+    (near + A::of(1.0), n)
 }
 
 /// `e^(hi + lo)` as a pair to be multiplied by `2^n`, with `n`; for `hi` as above.
 #[inline(always)]
 pub(super) fn exp_pair<A: Arith>(x: Pair<A>) -> (Pair<A>, A) {
     let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
-    let n = (x.hi * A::of(LOG2_E)).round_even();
+    let n = rounded_product(x.hi, A::of(LOG2_E));
     let exact = n.mul_add(-ln_2.hi, x.hi);
     let r = n.mul_add(-ln_2.lo, exact);
-    let r_low = n.mul_add(-ln_2.lo, exact - r) + x.lo;
-    let tail = (r * r).mul_add(fit(r, EXP_F32, EXP_F64), r_low.mul_add(r, r_low));
-    let sum = quick_two_sum(A::of(1.0), r);
+    let r = two_sum(r, n.mul_add(-ln_2.lo, exact - r) + x.lo);
+    let tail = (r.hi * r.hi).mul_add(fit(r.hi, EXP_F32, EXP_F64), r.lo.mul_add(r.hi, r.lo));
+    let sum = quick_two_sum(A::of(1.0), r.hi);
     (
         Pair {
             hi: sum.hi,
@@ -62,12 +63,24 @@ pub(super) fn exp_pair<A: Arith>(x: Pair<A>) -> (Pair<A>, A) {
     )
 }
 
-/// `2^(hi + lo)` for a small `lo`, and `hi` from -1100 to 1100 (f32: from -160 to 160).
+/// `2^x`, for `x` from -1100 to 1100 (f32: from -160 to 160).
+#[inline(always)]
+pub(super) fn exp2_within<A: Arith>(x: A) -> A {
+    let n = rounded_product(x, A::of(1.0));
+    exp2_near_zero(x - n).ldexp(n)
+}
+
+/// `2^(hi + lo)`, for a small `lo`, and `hi` as above.
 #[inline(always)]
 pub(super) fn exp2_of_sum<A: Arith>(hi: A, lo: A) -> A {
-    let n = hi.round_even();
-    let r = (hi - n) + lo;
-    r.mul_add(fit(r, EXP2_F32, EXP2_F64), A::of(1.0)).ldexp(n)
+    let n = rounded_product(hi, A::of(1.0));
+    exp2_near_zero((hi - n) + lo).ldexp(n)
+}
+
+/// `2^r`, for `|r| <= 1/2`.
+#[inline(always)]
+fn exp2_near_zero<A: Arith>(r: A) -> A {
+    r.mul_add(fit(r, EXP2_F32, EXP2_F64), A::of(1.0))
 }
 
 /// `(n, r)` with `x = n ln(2) + r`, whole `n` and `|r| <= ln(2) / 2` (Cody and Waite).
@@ -76,7 +89,7 @@ pub(super) fn exp2_of_sum<A: Arith>(hi: A, lo: A) -> A {
 #[inline(always)]
 fn reduce<A: Arith>(x: A) -> (A, A) {
     let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
-    let n = (x * A::of(LOG2_E)).round_even();
+    let n = rounded_product(x, A::of(LOG2_E));
     (n, n.mul_add(-ln_2.lo, n.mul_add(-ln_2.hi, x)))
 }
 

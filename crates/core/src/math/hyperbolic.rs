@@ -1,6 +1,6 @@
 //! `tanh`, `sinh` and `cosh`: polynomials near 0, where the exponentials would cancel, and those elsewhere.
 
-use super::exponential::exp_times_power_of_two;
+use super::exponential::exp_parts;
 use super::polynomial::{at_most, by_width, fit};
 use crate::arith::Arith;
 
@@ -11,8 +11,8 @@ pub fn tanh<A: Arith>(x: A) -> A {
     let z = a * a;
     let near = (a * z).mul_add(fit(z, TANH_F32, TANH_F64), a);
     let doubled = at_most(a + a, by_width(20.0, 40.0));
-    let exponential = exp_times_power_of_two(doubled, A::of(0.0));
-    let far = A::of(1.0) - A::of(2.0) / (exponential + A::of(1.0));
+    let (exponential, n) = exp_parts(doubled);
+    let far = A::of(1.0) - A::of(2.0) / (exponential.ldexp(n) + A::of(1.0));
     A::select(a.lt(A::of(0.6)), near, far).copysign(x)
 }
 
@@ -37,7 +37,8 @@ pub fn cosh<A: Arith>(x: A) -> A {
 /// `e^a / 2`, in range where `e^a` is not.
 #[inline(always)]
 fn half_exponential<A: Arith>(a: A) -> A {
-    exp_times_power_of_two(at_most(a, by_width(91.0, 711.0)), A::of(-1.0))
+    let (exponential, n) = exp_parts(at_most(a, by_width(91.0, 711.0)));
+    exponential.ldexp(n - A::of(1.0))
 }
 
 // tanh(x) = x + x^3 p(x^2)

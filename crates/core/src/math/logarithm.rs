@@ -36,10 +36,12 @@ pub fn log10<A: Arith>(x: A) -> A {
 pub fn log1p<A: Arith>(x: A) -> A {
     let sum = two_sum(A::of(1.0), x);
     let (k, m) = exponent_and_mantissa(sum.hi);
-    // What the sum lost is small in 1 + f where k is not 0; where it is, it completes f = x exactly.
+    // What the sum lost is little where k is not 0, and nothing to speak of where the scale is out of range; where
+    // k is 0, it completes f = x exactly.
     let one = A::of(1.0);
     let scale = A::from_bits(one.to_bits() - k.shl(mantissa_bits::<A>()));
-    let f = (m - one) + sum.lo * scale;
+    let lost = A::select(x.lt(by_width(1e10, 1e20)), sum.lo * scale, A::of(0.0));
+    let f = (m - one) + lost;
     let value = natural(A::from_whole(k), f).copysign(x);
     let limit = A::select(
         x.eq(A::of(-1.0)),
