@@ -30,7 +30,7 @@ mod vector;
 pub use sixteen::{SixteenBit, gemm_16};
 
 use crate::parallel;
-use std::ops::{Add, Div, Mul};
+use std::ops::{Add, Div, Mul, Sub};
 use tile::Kernels;
 
 /// f32 or f64: what the matrix kernels compute in.
@@ -41,6 +41,7 @@ pub trait Float:
     + PartialEq
     + PartialOrd
     + Add<Output = Self>
+    + Sub<Output = Self>
     + Mul<Output = Self>
     + Div<Output = Self>
     + sealed::Kerneled
@@ -378,6 +379,15 @@ impl<T> Shared<T> {
     /// A pointer that is only read through.
     fn from_const(start: *const T) -> Self {
         Shared(start.cast_mut())
+    }
+
+    /// `len` elements from `start` on.
+    ///
+    /// # Safety
+    /// They lie within the slice, and nobody else uses them while the result lives.
+    pub(crate) unsafe fn slice<'a>(self, start: usize, len: usize) -> &'a mut [T] {
+        // SAFETY: the caller's bound.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }
 
     /// The pointer. A method, so that closures capture the whole struct.

@@ -1,8 +1,14 @@
 //! The table of ops: one file per family, one line here per file.
 
 pub mod binary;
+pub mod conv;
 pub mod copy;
 pub mod fill;
+pub(crate) mod float;
+pub mod index;
+pub mod matmul;
+pub mod norm;
+pub mod pool;
 pub mod reduce;
 pub(crate) mod row;
 pub mod unary;
