@@ -8,10 +8,7 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 /// The result of comparing lanes: true or false in each.
-pub trait Mask:
-    Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
-{
-}
+pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
 
 /// Lanes of numbers, whole or floating: what `add`, `maximum` or `eq` need.
 ///

@@ -4,5 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arith;
+pub mod caching;
 pub mod math;
+pub mod philox;
 pub mod pointwise;
