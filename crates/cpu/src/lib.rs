@@ -2,4 +2,5 @@
 //!
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
+pub mod memory;
 pub mod parallel;
