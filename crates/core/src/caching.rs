@@ -172,17 +172,30 @@ pub struct CachingPolicy {
     segments: Slab<Segment>,
     /// The last block of each segment, by the segment's id: where it can grow.
     last: Vec<u32>,
-    /// Free blocks of the small and of the large pool.
-    free: [BTreeMap<FreeKey, u32>; 2],
+    /// By stream, in the order in which they got their first segment. They're few, so they're searched one by one.
+    free: Vec<FreeBlocks>,
     ledger: Ledger,
 }
 
-/// The order of best fit within a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FreeKey {
+/// The free blocks of one stream: of its small and of its large pool.
+#[derive(Debug)]
+struct FreeBlocks {
     stream: u64,
-    bytes: u64,
-    addr: u64,
+    pools: [BTreeMap<FreeKey, u32>; 2],
+}
+
+/// The order of best fit: the size above, the address below. One number, since that compares fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FreeKey(u128);
+
+impl FreeKey {
+    fn new(bytes: u64, addr: u64) -> Self {
+        FreeKey((bytes as u128) << 64 | addr as u128)
+    }
+
+    fn bytes(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
 }
 
 /// A block and its neighbours. The first block of a segment keeps its id for as long as the segment lives,
@@ -192,7 +205,8 @@ struct Node {
     addr: u64,
     bytes: u64,
     requested: u64,
-    stream: u64,
+    /// Where its stream is in [`CachingPolicy::free`].
+    slot: u32,
     segment: u32,
     previous: u32,
     next: u32,
@@ -202,11 +216,7 @@ struct Node {
 
 impl Node {
     fn key(&self) -> FreeKey {
-        FreeKey {
-            stream: self.stream,
-            bytes: self.bytes,
-            addr: self.addr,
-        }
+        FreeKey::new(self.bytes, self.addr)
     }
 
     /// Whether it shares its segment with another block.
@@ -229,24 +239,20 @@ impl CachingPolicy {
         &self.config
     }
 
-    /// Serves a request from free memory. `None` means: [add](Self::add_segment) a segment of
+    /// Serves a request of `requested` bytes from free memory. `None` means: [add](Self::add_segment) a segment of
     /// [`CachingConfig::segment_bytes`] and ask again.
-    pub fn allocate(&mut self, bytes: u64, stream: u64) -> Option<Block> {
-        let size = self.config.round(bytes)?;
+    pub fn allocate(&mut self, requested: u64, stream: u64) -> Option<Block> {
+        let size = self.config.round(requested)?;
         let pool = self.config.pool(size);
-        let (key, id) = self.best_fit(size, pool, stream)?;
-        self.free[pool as usize].remove(&key);
-
-        if self.blocks[id].is_split() {
-            self.ledger.inactive_split(pool, -1, key.bytes);
-        }
-        if self.splits(pool, key.bytes, size) {
+        let (bytes, id) = self.best_fit(size, pool, stream)?;
+        self.forget_free(id);
+        if self.splits(pool, bytes, size) {
             self.split(id, size);
         }
         let node = &mut self.blocks[id];
         node.state = BlockState::Allocated;
-        node.requested = bytes;
-        self.ledger.allocate(pool, node.bytes, bytes);
+        node.requested = requested;
+        self.ledger.allocate(pool, node.bytes, requested);
         Some(Block {
             addr: node.addr,
             bytes: node.bytes,
@@ -309,11 +315,12 @@ impl CachingPolicy {
             pool,
             stream,
         });
+        let slot = self.slot_or_insert(stream);
         let id = self.blocks.insert(Node {
             addr,
             bytes,
             requested: 0,
-            stream,
+            slot,
             segment,
             previous: NONE,
             next: NONE,
@@ -338,7 +345,7 @@ impl CachingPolicy {
         else {
             return false;
         };
-        let Segment { pool, stream, .. } = self.segments[segment];
+        let pool = self.segments[segment].pool;
         let end = addr + self.segments[segment].bytes;
         self.segments[segment].bytes += bytes;
         self.ledger.grow(pool, bytes);
@@ -354,7 +361,7 @@ impl CachingPolicy {
             addr: end,
             bytes,
             requested: 0,
-            stream,
+            slot: self.blocks[last].slot,
             segment,
             previous: last,
             next: NONE,
@@ -372,6 +379,7 @@ impl CachingPolicy {
         let mut unused: Vec<u32> = self
             .free
             .iter()
+            .flat_map(|free| &free.pools)
             .flat_map(BTreeMap::values)
             .copied()
             .filter(|&id| !self.blocks[id].is_split())
@@ -382,19 +390,15 @@ impl CachingPolicy {
 
     /// The largest free block that a request on `stream` may be served from; 0 if there is none.
     pub fn largest_free(&self, stream: u64) -> u64 {
-        let of_stream = FreeKey {
-            stream,
-            bytes: 0,
-            addr: 0,
-        }..=FreeKey {
-            stream,
-            bytes: u64::MAX,
-            addr: u64::MAX,
+        let Some(slot) = self.slot(stream) else {
+            return 0;
         };
-        self.free
+        let largest =
+            |pool: &BTreeMap<FreeKey, u32>| pool.last_key_value().map(|(key, _)| key.bytes());
+        self.free[slot]
+            .pools
             .iter()
-            .filter_map(|free| free.range(of_stream.clone()).next_back())
-            .map(|(key, _)| key.bytes)
+            .filter_map(largest)
             .max()
             .unwrap_or(0)
     }
@@ -442,20 +446,33 @@ impl CachingPolicy {
         self.ledger.statistics.num_alloc_retries += 1;
     }
 
-    fn best_fit(&self, size: u64, pool: Pool, stream: u64) -> Option<(FreeKey, u32)> {
-        let from = FreeKey {
-            stream,
-            bytes: size,
-            addr: 0,
-        };
-        let (&key, &id) = self.free[pool as usize].range(from..).next()?;
-        if key.stream != stream {
-            return None;
-        }
-        let oversize = key.bytes >= self.config.max_split;
-        let fits = !oversize
-            || (size >= self.config.max_split && key.bytes - size <= self.config.oversize_slack);
-        fits.then_some((key, id))
+    fn slot(&self, stream: u64) -> Option<usize> {
+        self.free.iter().position(|free| free.stream == stream)
+    }
+
+    fn slot_or_insert(&mut self, stream: u64) -> u32 {
+        let slot = self.slot(stream).unwrap_or_else(|| {
+            self.free.push(FreeBlocks {
+                stream,
+                pools: Default::default(),
+            });
+            self.free.len() - 1
+        });
+        slot as u32
+    }
+
+    fn pool_of(&mut self, slot: u32, pool: Pool) -> &mut BTreeMap<FreeKey, u32> {
+        &mut self.free[slot as usize].pools[pool as usize]
+    }
+
+    /// The size and the id of the free block that serves a request of `size` bytes.
+    fn best_fit(&self, size: u64, pool: Pool, stream: u64) -> Option<(u64, u32)> {
+        let free = &self.free[self.slot(stream)?].pools[pool as usize];
+        let (key, &id) = free.range(FreeKey::new(size, 0)..).next()?;
+        let (bytes, max_split) = (key.bytes(), self.config.max_split);
+        let oversize = bytes >= max_split;
+        let fits = !oversize || (size >= max_split && bytes - size <= self.config.oversize_slack);
+        fits.then_some((bytes, id))
     }
 
     fn splits(&self, pool: Pool, block: u64, size: u64) -> bool {
@@ -507,18 +524,20 @@ impl CachingPolicy {
         let node = &mut self.blocks[id];
         node.state = BlockState::Free;
         node.requested = 0;
-        self.free[node.pool as usize].insert(node.key(), id);
+        let (key, slot, pool) = (node.key(), node.slot, node.pool);
         if node.is_split() {
-            self.ledger.inactive_split(node.pool, 1, node.bytes);
+            self.ledger.inactive_split(pool, 1, node.bytes);
         }
+        self.pool_of(slot, pool).insert(key, id);
     }
 
     fn forget_free(&mut self, id: u32) {
         let node = &self.blocks[id];
-        self.free[node.pool as usize].remove(&node.key());
+        let (key, slot, pool) = (node.key(), node.slot, node.pool);
         if node.is_split() {
-            self.ledger.inactive_split(node.pool, -1, node.bytes);
+            self.ledger.inactive_split(pool, -1, node.bytes);
         }
+        self.pool_of(slot, pool).remove(&key);
     }
 
     /// Removes a segment that is one free block.

@@ -9,7 +9,10 @@ fn main() {
     let repeats = 10_000_000;
     let start = Instant::now();
     (0..repeats).for_each(|_| drop(black_box(Vec::<u8>::with_capacity(black_box(400)))));
-    println!("    a Vec of 400 bytes: {:.1} ns", start.elapsed().as_secs_f64() * 1e9 / repeats as f64);
+    println!(
+        "    a Vec of 400 bytes: {:.1} ns",
+        start.elapsed().as_secs_f64() * 1e9 / repeats as f64
+    );
     for nbytes in [8, 400, 4096, 5000, 1 << 20, 3 << 20, 40 << 20] {
         let repeats = 1_000_000;
         let pair = || {
