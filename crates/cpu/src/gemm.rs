@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) mod tile;
 pub(crate) mod transpose;
-mod vector;
+pub(crate) mod vector;
 
 pub use sixteen::{SixteenBit, gemm_16};
 
@@ -363,8 +363,16 @@ impl<T: Float> Product<T> {
 }
 
 /// A pointer that tasks share; each uses its own part of what it points to.
-#[derive(Clone, Copy)]
 pub(crate) struct Shared<T>(*mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<T> {}
+
 // SAFETY: whoever makes one sees to it that tasks use disjoint parts.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
