@@ -8,7 +8,7 @@
 //! blocks of B and A are copied into panels that the caches hold, and a kernel in registers runs over them
 //! (`tile`). What is small is not copied but read in place; matrix-vector products have loops of their own.
 //! Our own kernels instead of a crate: on a two-core Sapphire Rapids, `gemm` 0.19 took two to three times as
-//! long as MKL at 1024 and 2048 square, and cost 16 packages.
+//! long as MKL at 1024 and 2048 square, and cost 17 packages.
 //!
 //! # Bits
 //! Every number of C is one sum over k in ascending order, cut into blocks by k alone, so it depends neither on
