@@ -2,8 +2,8 @@
 //!
 //! A formula is a generic function over a lane type: one number, a SIMD vector, or (on CUDA) a tracer that
 //! records what is done. The traits hold only operations that IEEE 754 or two's complement defines to
-//! the last bit, so every instantiation of a formula gives the same bits. What is built from them (`exp`,
-//! `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
+//! the last bit, so every instantiation of a formula gives the same bits, except for which NaN a NaN is.
+//! What is built from them (`exp`, `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 

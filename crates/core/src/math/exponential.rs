@@ -1,12 +1,9 @@
 //! `exp`, `exp2` and `expm1`: `e^x = 2^n e^r` with a whole `n` and `|r| <= ln(2) / 2`, and a polynomial for `e^r`.
 
-use super::double_word::{Pair, quick_two_sum, two_sum};
+use super::double_word::{LN_2_LOW, Pair, quick_two_sum, two_sum};
 use super::polynomial::{at_least, at_most, by_width, fit, rounded_product};
 use crate::arith::Arith;
 use std::f64::consts::{LN_2, LOG2_E};
-
-/// `ln 2` less its nearest f64.
-const LN_2_LOW: f64 = 2.3190468138462996e-17;
 
 /// `e^x` (`torch.exp`).
 #[inline(always)]
@@ -123,7 +120,7 @@ const EXP2_F32: [f64; 6] = [
     0.00015353277558460832,
 ];
 const EXP2_F64: [f64; 11] = [
-    0.6931471805599453,
+    LN_2,
     0.2402265069591013,
     0.05550410866482008,
     0.009618129107594067,

@@ -1,6 +1,6 @@
 //! `asin`, `acos`, `atan` and `atan2`: polynomials near 0, to which identities bring every argument.
 
-use super::double_word::{Pair, quick_two_sum};
+use super::double_word::{FRAC_PI_2_LOW, Pair, quick_two_sum};
 use super::polynomial::{by_width, fit};
 use crate::arith::Arith;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
@@ -97,11 +97,7 @@ pub fn atan2<A: Arith>(y: A, x: A) -> A {
 
     let angle = pick(steep, minus(half_pi, angle), angle);
     let left = one.copysign(x).lt(zero);
-    let angle = pick(
-        left,
-        minus(Pair::of(PI, 1.2246467991473532e-16), angle),
-        angle,
-    );
+    let angle = pick(left, minus(Pair::of(PI, 2.0 * FRAC_PI_2_LOW), angle), angle);
     let value = (angle.hi + angle.lo).copysign(y);
     A::select(x.is_nan() | y.is_nan(), x + y, value)
 }
@@ -115,7 +111,7 @@ fn arc_tangent_rest<A: Arith>(t: A, low: A) -> A {
 
 #[inline(always)]
 fn half_pi<A: Arith>() -> Pair<A> {
-    Pair::of(FRAC_PI_2, 6.123233995736766e-17)
+    Pair::of(FRAC_PI_2, FRAC_PI_2_LOW)
 }
 
 /// `a - b`, where `a.hi >= b.hi >= 0`.
