@@ -229,6 +229,28 @@ fn special_pairs_are_those_of_c99() {
     }
 }
 
+#[test]
+fn powers_that_are_representable_are_exact() {
+    let (_, pow) = binary().swap_remove(0);
+    let mut random = Random(11);
+    let x: Vec<f32> = (0..100_000)
+        .map(|_| f32::from_bits(random.next() as u32))
+        .filter(|x| x.is_finite())
+        .collect();
+    assert_eq!(apply(&pow, isa(), &[&x, &vec![1.0; x.len()]]), x);
+    let x: Vec<f64> = x.iter().map(|&x| f64::from(x) * 1.0e150).collect();
+    assert_eq!(apply(&pow, isa(), &[&x, &vec![1.0; x.len()]]), x);
+    for whole in 1..30 {
+        for power in 0..5 {
+            let wanted = f64::from(i32::pow(whole, power));
+            let double = apply(&pow, isa(), &[&[f64::from(whole)], &[f64::from(power)]])[0];
+            assert_eq!(double, wanted, "{whole}^{power}");
+            let single = apply(&pow, isa(), &[&[whole as f32], &[power as f32]])[0];
+            assert_eq!(single, wanted as f32, "{whole}^{power}");
+        }
+    }
+}
+
 /// The next `len` bytes of `table`.
 fn take<'a>(table: &mut &'a [u8], len: usize) -> &'a [u8] {
     let (head, tail) = table.split_at(len);

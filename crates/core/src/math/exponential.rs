@@ -1,6 +1,6 @@
 //! `exp`, `exp2` and `expm1`: `e^x = 2^n e^r` with a whole `n` and `|r| <= ln(2) / 2`, and a polynomial for `e^r`.
 
-use super::double_word::{LN_2_LOW, Pair, quick_two_sum, two_sum};
+use super::double_word::{LN_2_LOW, Pair, quick_two_sum, two_product, two_sum};
 use super::polynomial::{at_least, at_most, by_width, fit, rounded_product};
 use crate::arith::Arith;
 use std::f64::consts::{LN_2, LOG2_E};
@@ -67,11 +67,22 @@ pub(super) fn exp2_within<A: Arith>(x: A) -> A {
     exp2_near_zero(x - n).ldexp(n)
 }
 
-/// `2^(hi + lo)`, for a small `lo`, and `hi` as above.
+/// `2^(hi + lo)`, for a small `lo`, and `hi` as above; nearly rounded to nearest.
+///
+/// Of `2^r = 1 + r (ln(2) + r p(r))`, the large terms are kept with their rounding errors, so that what is exact
+/// in theory (`pow(x, 1)`, `pow(3, 2)`) comes out exactly.
 #[inline(always)]
 pub(super) fn exp2_of_sum<A: Arith>(hi: A, lo: A) -> A {
+    const TAIL_F32: [f64; 5] = after_first(EXP2_F32);
+    const TAIL_F64: [f64; 10] = after_first(EXP2_F64);
     let n = rounded_product(hi, A::of(1.0));
-    exp2_near_zero((hi - n) + lo).ldexp(n)
+    let r = two_sum(hi - n, lo);
+    let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
+    let product = two_product(r.hi, ln_2.hi);
+    let sum = quick_two_sum(A::of(1.0), product.hi);
+    let low = (r.lo * ln_2.hi).mul_add(sum.hi, r.hi.mul_add(ln_2.lo, product.lo));
+    let low = (r.hi * r.hi).mul_add(fit(r.hi, TAIL_F32, TAIL_F64), low);
+    (sum.hi + (sum.lo + low)).ldexp(n)
 }
 
 /// `2^r`, for `|r| <= 1/2`.
@@ -88,6 +99,17 @@ fn reduce<A: Arith>(x: A) -> (A, A) {
     let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
     let n = rounded_product(x, A::of(LOG2_E));
     (n, n.mul_add(-ln_2.lo, n.mul_add(-ln_2.hi, x)))
+}
+
+/// The coefficients without the first.
+const fn after_first<const K: usize, const L: usize>(coefficients: [f64; K]) -> [f64; L] {
+    let mut rest = [0.0; L];
+    let mut k = 0;
+    while k < L {
+        rest[k] = coefficients[k + 1];
+        k += 1;
+    }
+    rest
 }
 
 // e^r = 1 + r + r^2 p(r)
