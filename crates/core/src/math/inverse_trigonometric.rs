@@ -13,7 +13,9 @@ pub fn asin<A: Arith>(x: A) -> A {
     let big = a.gt(A::of(0.5));
     let (s, more) = arc_sine_parts(a, big, a);
     let half_pi = half_pi();
-    let from_top = (half_pi.hi - (s + s)) - (more + more - half_pi.lo);
+    // The difference may be larger than the result, so its rounding error counts.
+    let difference = quick_two_sum(half_pi.hi, -(s + s));
+    let from_top = difference.hi - (more + more - (difference.lo + half_pi.lo));
     A::select(big, from_top, s + more).copysign(x)
 }
 
