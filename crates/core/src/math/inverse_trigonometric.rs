@@ -1,6 +1,6 @@
 //! `asin`, `acos`, `atan` and `atan2`: polynomials near 0, to which identities bring every argument.
 
-use super::double_word::{Pair, quick_two_sum};
+use super::double_word::{FRAC_PI_2_LOW, Pair, quick_two_sum};
 use super::polynomial::{by_width, fit};
 use crate::arith::Arith;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
@@ -13,7 +13,9 @@ pub fn asin<A: Arith>(x: A) -> A {
     let big = a.gt(A::of(0.5));
     let (s, more) = arc_sine_parts(a, big, a);
     let half_pi = half_pi();
-    let from_top = (half_pi.hi - (s + s)) - (more + more - half_pi.lo);
+    // The difference may be larger than the result, so its rounding error counts.
+    let difference = quick_two_sum(half_pi.hi, -(s + s));
+    let from_top = difference.hi - (more + more - (difference.lo + half_pi.lo));
     A::select(big, from_top, s + more).copysign(x)
 }
 
@@ -97,11 +99,7 @@ pub fn atan2<A: Arith>(y: A, x: A) -> A {
 
     let angle = pick(steep, minus(half_pi, angle), angle);
     let left = one.copysign(x).lt(zero);
-    let angle = pick(
-        left,
-        minus(Pair::of(PI, 1.2246467991473532e-16), angle),
-        angle,
-    );
+    let angle = pick(left, minus(Pair::of(PI, 2.0 * FRAC_PI_2_LOW), angle), angle);
     let value = (angle.hi + angle.lo).copysign(y);
     A::select(x.is_nan() | y.is_nan(), x + y, value)
 }
@@ -115,7 +113,7 @@ fn arc_tangent_rest<A: Arith>(t: A, low: A) -> A {
 
 #[inline(always)]
 fn half_pi<A: Arith>() -> Pair<A> {
-    Pair::of(FRAC_PI_2, 6.123233995736766e-17)
+    Pair::of(FRAC_PI_2, FRAC_PI_2_LOW)
 }
 
 /// `a - b`, where `a.hi >= b.hi >= 0`.
