@@ -2,13 +2,20 @@
 //!
 //! A formula is a generic function over a lane type: one number, a SIMD vector, or (on CUDA) a tracer that
 //! records what is done. The traits hold only operations that IEEE 754 or two's complement defines to
-//! the last bit, so every instantiation of a formula gives the same bits. What is built from them (`exp`,
-//! `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
+//! the last bit, so every instantiation of a formula gives the same bits, except for which NaN a NaN is.
+//! What is built from them (`exp`, `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
+mod scalar;
+
 /// The result of comparing lanes: true or false in each.
-pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
+pub trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {
+    /// Whether it may hold in any lane, for skipping work whose result no lane would select.
+    ///
+    /// A lane type that can't tell (a tracer) says true, so nothing but speed may depend on the answer.
+    fn any(self) -> bool;
+}
 
 /// Lanes of numbers, whole or floating: what `add`, `maximum` or `eq` need.
 ///
@@ -57,17 +64,25 @@ pub trait Num:
     fn is_true(self) -> Self::Mask {
         self.ne(Self::int(0))
     }
+    /// `self` where it is smaller than `other`, else `other`: also where either is NaN.
+    #[inline(always)]
+    fn lesser(self, other: Self) -> Self {
+        Self::select(self.lt(other), self, other)
+    }
+    /// `self` where it is larger than `other`, else `other`: also where either is NaN.
+    #[inline(always)]
+    fn greater(self, other: Self) -> Self {
+        Self::select(self.gt(other), self, other)
+    }
     /// The smaller; NaN where either is NaN (`torch.minimum`).
     #[inline(always)]
     fn minimum(self, other: Self) -> Self {
-        let smaller = Self::select(self.lt(other), self, other);
-        Self::select(self.ne(self), self, smaller)
+        Self::select(self.ne(self), self, self.lesser(other))
     }
     /// The larger; NaN where either is NaN (`torch.maximum`).
     #[inline(always)]
     fn maximum(self, other: Self) -> Self {
-        let larger = Self::select(self.gt(other), self, other);
-        Self::select(self.ne(self), self, larger)
+        Self::select(self.ne(self), self, self.greater(other))
     }
 }
 
@@ -91,6 +106,14 @@ pub trait Bits:
     fn shr(self, count: u32) -> Self;
     /// Shifts right, filling with zeros.
     fn shr_logical(self, count: u32) -> Self;
+    /// Shifts left by each lane's own count, which is from 0 to the lane's width - 1.
+    fn shl_by(self, count: Self) -> Self;
+    /// Shifts right by each lane's own count, from 0 to the lane's width - 1, filling with zeros.
+    fn shr_logical_by(self, count: Self) -> Self;
+    /// The low half of the product.
+    fn mul_low(self, other: Self) -> Self;
+    /// The high half of the product of the lanes taken as unsigned numbers.
+    fn mul_high_unsigned(self, other: Self) -> Self;
     /// Equal, lane by lane.
     fn eq(self, other: Self) -> Self::Mask;
     /// Signed less-than, lane by lane.
@@ -135,6 +158,21 @@ pub trait Arith: Num + Div<Output = Self> {
     /// A whole number of magnitude below 2^22 (f32) or 2^51 (f64) as a float.
     fn from_whole(bits: Self::Bits) -> Self;
 
+    /// `self * 2^exponent` for a whole `exponent`, rounded once (`torch.ldexp`).
+    ///
+    /// `self` is 0, infinite, NaN or of a magnitude from 2^-40 to 2^40, and `exponent` has a magnitude of at most
+    /// 170 (f32) or 1200 (f64); outside of that, and where `exponent` is NaN, the result is unspecified.
+    #[inline(always)]
+    fn ldexp(self, exponent: Self) -> Self {
+        // In two steps, since 2^exponent itself may be out of range. The first step is exact.
+        let (bias, mantissa_bits) = if Self::DOUBLE { (1023, 52) } else { (127, 23) };
+        let whole = exponent.to_whole();
+        let half = whole.shr(1);
+        let bias = Self::Bits::splat(bias);
+        let first = Self::from_bits((half + bias).shl(mantissa_bits));
+        let second = Self::from_bits((whole - half + bias).shl(mantissa_bits));
+        self * first * second
+    }
     /// Where the lane is NaN.
     #[inline(always)]
     fn is_nan(self) -> Self::Mask {
