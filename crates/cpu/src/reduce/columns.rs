@@ -125,8 +125,13 @@ impl<T: Element, R: Reduction<T>, S: Source<T> + ?Sized> Vectorize for Blocks<'_
             let len = TILE.min(width - first);
             let mut shifts = [T::default(); TILE];
             if let Shifts::Each(each) = self.shifts {
-                for (column, shift) in (first..).zip(&mut shifts[..len]) {
-                    *shift = each[outer * view.inner + column % view.inner];
+                let each = &each[outer * view.inner..][..view.inner];
+                if side_by_side == 1 {
+                    shifts[..len].copy_from_slice(&each[first..first + len]);
+                } else {
+                    for (column, shift) in (first..).zip(&mut shifts[..len]) {
+                        *shift = each[column % view.inner];
+                    }
                 }
             }
             // SAFETY: each task has its own block and tile, hence its own part.
