@@ -19,6 +19,8 @@ mod rows;
 pub use argument::{argmax, argmin};
 pub use operation::{All, Any, Max, Min, Prod, Reduction, Sum, SumSquares};
 
+pub(crate) use rows::reduce_block;
+
 use operation::SquaredDeviations;
 
 /// How many elements of a row make a block.
@@ -123,6 +125,10 @@ pub fn reduce<T: Element, R: Reduction<T>, S: Source<T> + ?Sized>(
 ///
 /// # Panics
 /// If an output hasn't `view.results()` elements, or the source fewer than `view.numel()`.
+#[expect(
+    private_bounds,
+    reason = "how deviations are summed is nobody else's business"
+)]
 pub fn moments<T: Element + Float, S: Source<T> + ?Sized>(
     source: &S,
     view: View,
