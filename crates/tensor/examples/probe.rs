@@ -22,7 +22,9 @@ fn time(name: &str, inner: usize, mut run: impl FnMut()) {
 
 fn filled(shape: &[usize]) -> Tensor {
     let numel: usize = shape.iter().product();
-    let values: Vec<f32> = (0..numel).map(|index| ((index * 7919 % 10007) as f32 / 5003.5) - 1.0).collect();
+    let values: Vec<f32> = (0..numel)
+        .map(|index| ((index * 7919 % 10007) as f32 / 5003.5) - 1.0)
+        .collect();
     Tensor::from_slice(&values, shape, "cpu").unwrap()
 }
 
@@ -41,26 +43,50 @@ fn main() {
         g.zero_grad();
     });
     let (x, y) = (filled(&[10_000_000]), filled(&[10_000_000]));
-    time("pointwise/add_1e7", 1, || drop(black_box(x.add(&y).unwrap())));
-    time("pointwise/gelu_1e7", 1, || drop(black_box(x.gelu().unwrap())));
+    time("pointwise/add_1e7", 1, || {
+        drop(black_box(x.add(&y).unwrap()))
+    });
+    time("pointwise/gelu_1e7", 1, || {
+        drop(black_box(x.gelu().unwrap()))
+    });
     time("pointwise/exp_1e7", 1, || drop(black_box(x.exp().unwrap())));
     time("pointwise/fused_chain_1e7", 1, || {
-        drop(black_box((((&x * &y + &x).tanh() * 0.5 + 1.0).relu()).eval().unwrap()))
+        drop(black_box(
+            (((&x * &y + &x).tanh() * 0.5 + 1.0).relu()).eval().unwrap(),
+        ))
     });
     let t = filled(&[3000, 3000]);
-    time("pointwise/transpose_copy_3000", 1, || drop(black_box(t.t().unwrap().contiguous().unwrap())));
+    time("pointwise/transpose_copy_3000", 1, || {
+        drop(black_box(t.t().unwrap().contiguous().unwrap()))
+    });
     let column = filled(&[3000, 1]);
-    time("pointwise/broadcast_add_3000", 1, || drop(black_box(t.add(&column).unwrap())));
-    time("reduce/sum_1e7", 1, || drop(black_box(x.sum_all().unwrap())));
-    time("reduce/sum_dim0_3000", 1, || drop(black_box(t.sum(&[0], false).unwrap())));
-    time("reduce/sum_dim1_3000", 1, || drop(black_box(t.sum(&[1], false).unwrap())));
+    time("pointwise/broadcast_add_3000", 1, || {
+        drop(black_box(t.add(&column).unwrap()))
+    });
+    time("reduce/sum_1e7", 1, || {
+        drop(black_box(x.sum_all().unwrap()))
+    });
+    time("reduce/sum_dim0_3000", 1, || {
+        drop(black_box(t.sum(&[0], false).unwrap()))
+    });
+    time("reduce/sum_dim1_3000", 1, || {
+        drop(black_box(t.sum(&[1], false).unwrap()))
+    });
     let s = filled(&[4096, 1024]);
-    time("reduce/softmax_4096x1024", 1, || drop(black_box(s.softmax(-1).unwrap())));
+    time("reduce/softmax_4096x1024", 1, || {
+        drop(black_box(s.softmax(-1).unwrap()))
+    });
     for n in [64, 256, 512, 1024, 2048] {
         let (a, b) = (filled(&[n, n]), filled(&[n, n]));
-        time(&format!("matmul/f32_{n}"), if n <= 256 { 20 } else { 1 }, || drop(black_box(a.matmul(&b).unwrap())));
+        time(
+            &format!("matmul/f32_{n}"),
+            if n <= 256 { 20 } else { 1 },
+            || drop(black_box(a.matmul(&b).unwrap())),
+        );
     }
     let (a, w) = (filled(&[128, 784]), filled(&[512, 784]));
-    time("matmul/linear_128x784x512", 10, || drop(black_box(a.linear(&w, None).unwrap())));
+    time("matmul/linear_128x784x512", 10, || {
+        drop(black_box(a.linear(&w, None).unwrap()))
+    });
     assert_eq!(x.dtype(), DType::F32);
 }
