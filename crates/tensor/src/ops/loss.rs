@@ -436,16 +436,4 @@ impl Formula {
             Reduction::Sum => self.sum(),
         }
     }
-
-    /// The sum of all elements.
-    #[track_caller]
-    pub fn sum(&self) -> Result<Tensor> {
-        self.eval()?.sum_all()
-    }
-
-    /// The mean of all elements.
-    #[track_caller]
-    pub fn mean(&self) -> Result<Tensor> {
-        self.eval()?.mean_all()
-    }
 }
