@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod error;
 pub mod layout;
 pub mod math;
+pub mod philox;
 pub mod pointwise;
 pub mod promote;
 pub mod resume;
