@@ -8,6 +8,7 @@ pub mod copy;
 mod grid;
 pub mod isa;
 pub mod kernel;
+pub mod mapped_file;
 pub mod memory;
 pub mod parallel;
 pub mod program;
