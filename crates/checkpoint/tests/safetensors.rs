@@ -170,6 +170,28 @@ fn every_bit_of_the_data_is_checked() {
 }
 
 #[test]
+fn every_bit_of_the_file_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flipped.safetensors");
+    let (original, expected) = sample_file(&path);
+    let mut unharmed = 0;
+    for bit in 0..original.len() * 8 {
+        let mut bytes = original.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &bytes).unwrap();
+        match load(&path).and_then(|loaded| contents(&loaded)) {
+            Ok(contents) => {
+                assert!(contents == expected, "bit {bit}: {contents:?}");
+                unharmed += 1;
+            }
+            Err(error) => assert!(matches!(error, Error::InvalidFile { .. }), "{error:?}"),
+        }
+    }
+    // Case of a letter in an escape or of a hexadecimal digit, a bit of padding: no more than a few.
+    assert!(unharmed < 100, "{unharmed}");
+}
+
+#[test]
 fn bad_files_are_refused_with_what_is_wrong() {
     let text = |name: &str| {
         let error = load(fixture(name)).err().unwrap();
