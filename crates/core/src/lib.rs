@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arith;
+pub mod caching;
 pub mod device;
 pub mod dtype;
 pub mod error;

@@ -5,7 +5,9 @@
 //! of a sample depend on (seed, epoch, index) alone: not on the number of workers, nor on the samples before it, nor
 //! on where a run was resumed. A purpose of their own keeps them apart from the numbers of tensors of the same seed.
 
-use fireclay_core::philox::{PhiloxStream, bounded, halves, join, philox, uniform_f32};
+use fireclay_core::philox::{
+    PhiloxStream, bounded, box_muller, halves, join, philox, radius_f32, uniform_f32,
+};
 
 /// What random numbers are for: part of their key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +78,13 @@ impl SampleRng {
         bounded(self.next_u64(), bound as u64) as usize
     }
 
+    /// A number of the standard normal distribution (mean 0, standard deviation 1).
+    pub fn normal(&mut self) -> f32 {
+        let radius = radius_f32(self.next_u32());
+        let [first, _] = box_muller(radius, uniform_f32(self.next_u32()));
+        first
+    }
+
     /// True with this probability.
     pub fn chance(&mut self, probability: f32) -> bool {
         self.uniform() < probability
@@ -127,6 +136,16 @@ mod tests {
         let heads = (0..10_000).filter(|_| rng.chance(0.25)).count();
         // The standard deviation is 43.
         assert!((2250..2750).contains(&heads), "{heads}");
+    }
+
+    #[test]
+    fn normal_numbers_have_mean_0_and_variance_1() {
+        let mut rng = SampleRng::new(3, 0, 0);
+        let numbers: Vec<f64> = (0..10_000).map(|_| f64::from(rng.normal())).collect();
+        let moment = |power| numbers.iter().map(|x| x.powi(power)).sum::<f64>() / 10_000.0;
+        // The standard deviations of the two are 0.01 and 0.014.
+        assert!(moment(1).abs() < 0.05, "{}", moment(1));
+        assert!((moment(2) - 1.0).abs() < 0.07, "{}", moment(2));
     }
 
     #[test]

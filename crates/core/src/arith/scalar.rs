@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn whole_numbers_wrap_around() {
         let least = Wrapping(i64::MIN);
-        assert_eq!(least - Num::int(1), Wrapping(i64::MAX));
+        let one: Wrapping<i64> = Num::int(1);
+        assert_eq!(least - one, Wrapping(i64::MAX));
         assert_eq!(Num::abs(least), least);
         assert_eq!(-least, least);
     }

@@ -1,19 +1,18 @@
 //! Angles as quarter turns and a rest of at most pi/4, for every finite angle.
 
-use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
-use super::polynomial::{by_width, mantissa_bits};
+use super::double_word::{FRAC_PI_2_LOW, Pair, quick_two_sum, two_product, two_sum};
+use super::polynomial::{by_width, mantissa_bits, rounded_product};
 use crate::arith::{Arith, Bits, Mask};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// pi/2 less its nearest f64, and what is left.
-const FRAC_PI_2_LOW: f64 = 6.123233995736766e-17;
+/// What two f64 leave of pi/2.
 const FRAC_PI_2_LOWEST: f64 = -1.4973849048591833e-33;
 
 /// `(n, r)` with `a = n pi/2 + r`, for `a >= 0`: the two lowest bits of `n` are right, and so is `r` within 1 ulp.
 #[inline(always)]
 pub(super) fn quarter_turns<A: Arith>(a: A) -> (A::Bits, A) {
     let [first, second, third]: [A; 3] = half_pi();
-    let turns = (a * A::of(FRAC_2_PI)).round_even();
+    let turns = rounded_product(a, A::of(FRAC_2_PI));
     let r = turns.mul_add(-first, a);
     let r = turns.mul_add(-third, turns.mul_add(-second, r));
     let n = turns.to_whole();
@@ -32,7 +31,7 @@ pub(super) fn quarter_turns<A: Arith>(a: A) -> (A::Bits, A) {
 #[inline(always)]
 pub(super) fn quarter_turns_pair<A: Arith>(a: A) -> (A::Bits, Pair<A>) {
     let [first, second, third]: [A; 3] = half_pi();
-    let turns = (a * A::of(FRAC_2_PI)).round_even();
+    let turns = rounded_product(a, A::of(FRAC_2_PI));
     let exact = turns.mul_add(-first, a);
     let next = two_product(turns, second);
     let r = two_sum(exact, -next.hi);

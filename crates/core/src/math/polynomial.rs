@@ -49,11 +49,20 @@ pub(super) fn mantissa_bits<A: Arith>() -> u32 {
 /// `x` limited to at most `most`; NaN stays.
 #[inline(always)]
 pub(super) fn at_most<A: Arith>(x: A, most: A) -> A {
-    A::select(most.lt(x), most, x)
+    most.lesser(x)
 }
 
 /// `x` limited to at least `least`; NaN stays.
 #[inline(always)]
 pub(super) fn at_least<A: Arith>(x: A, least: A) -> A {
-    A::select(x.lt(least), least, x)
+    least.greater(x)
+}
+
+/// The whole number nearest to `x * factor`, for magnitudes below 2^22 (f32) or 2^51 (f64).
+///
+/// Added to 1.5 times a power of two, a number is rounded to a whole one; this is quicker than an instruction for it.
+#[inline(always)]
+pub(super) fn rounded_product<A: Arith>(x: A, factor: A) -> A {
+    let magic = by_width(12_582_912.0, 6_755_399_441_055_744.0); // 1.5 * 2^23, 1.5 * 2^52
+    x.mul_add(factor, magic) - magic
 }

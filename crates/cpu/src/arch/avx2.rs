@@ -56,9 +56,9 @@ mask!(Mask64x4, __m256d, _mm256_and_pd _mm256_or_pd _mm256_xor_pd _mm256_castsi2
 /// A floating lane type: its own name, its raw vector, element, bits and mask, then the intrinsics it uses.
 macro_rules! float {
     (
-        $lanes:ident, $raw:ty, $elem:ty, $count:literal, $double:literal, $bits:ident, $mask:ident, $magic:literal,
+        $lanes:ident, $raw:ty, $elem:ty, $double:literal, $bits:ident, $mask:ident, $magic:literal,
         $add:ident $sub:ident $mul:ident $div:ident $and:ident $andnot:ident $or:ident $xor:ident
-        $set1:ident $compare:ident $blend:ident $fma:ident $sqrt:ident $round:ident
+        $set1:ident $compare:ident $blend:ident $fma:ident $min:ident $max:ident $sqrt:ident $round:ident
         $to_bits:ident $from_bits:ident $load:ident $store:ident $load_masked:ident $store_masked:ident
     ) => {
         #[derive(Clone, Copy)]
@@ -102,6 +102,15 @@ macro_rules! float {
             #[inline(always)]
             fn abs(self) -> Self {
                 Self(intrinsics!($andnot($set1(-0.0), self.0)))
+            }
+            // These instructions give the second operand where the first isn't strictly smaller (larger).
+            #[inline(always)]
+            fn lesser(self, other: Self) -> Self {
+                Self(intrinsics!($min(self.0, other.0)))
+            }
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self {
+                Self(intrinsics!($max(self.0, other.0)))
             }
         }
 
@@ -171,7 +180,7 @@ macro_rules! float {
         }
 
         impl SimdLanes for $lanes {
-            const LANES: usize = $count;
+            const LANES: usize = size_of::<$raw>() / size_of::<$elem>();
             type Elem = $elem;
 
             #[inline(always)]
@@ -201,18 +210,18 @@ macro_rules! float {
 }
 
 float!(
-    F32x8, __m256, f32, 16, false, I32x8, Mask32x8, 12_582_912.0,
+    F32x8, __m256, f32, false, I32x8, Mask32x8, 12_582_912.0,
     _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_div_ps
     _mm256_and_ps _mm256_andnot_ps _mm256_or_ps _mm256_xor_ps
-    _mm256_set1_ps _mm256_cmp_ps _mm256_blendv_ps _mm256_fmadd_ps _mm256_sqrt_ps
+    _mm256_set1_ps _mm256_cmp_ps _mm256_blendv_ps _mm256_fmadd_ps _mm256_min_ps _mm256_max_ps _mm256_sqrt_ps
     _mm256_round_ps _mm256_castps_si256 _mm256_castsi256_ps
     _mm256_loadu_ps _mm256_storeu_ps _mm256_maskload_ps _mm256_maskstore_ps
 );
 float!(
-    F64x4, __m256d, f64, 8, true, I64x4, Mask64x4, 6_755_399_441_055_744.0,
+    F64x4, __m256d, f64, true, I64x4, Mask64x4, 6_755_399_441_055_744.0,
     _mm256_add_pd _mm256_sub_pd _mm256_mul_pd _mm256_div_pd
     _mm256_and_pd _mm256_andnot_pd _mm256_or_pd _mm256_xor_pd
-    _mm256_set1_pd _mm256_cmp_pd _mm256_blendv_pd _mm256_fmadd_pd _mm256_sqrt_pd
+    _mm256_set1_pd _mm256_cmp_pd _mm256_blendv_pd _mm256_fmadd_pd _mm256_min_pd _mm256_max_pd _mm256_sqrt_pd
     _mm256_round_pd _mm256_castpd_si256 _mm256_castsi256_pd
     _mm256_loadu_pd _mm256_storeu_pd _mm256_maskload_pd _mm256_maskstore_pd
 );

@@ -67,9 +67,9 @@ macro_rules! operator {
 /// A floating lane type: its own name, its raw vector, element, bits and mask, then the intrinsics it uses.
 macro_rules! float {
     (
-        $lanes:ident, $raw:ty, $elem:ty, $count:literal, $double:literal, $bits:ident, $mask:ident, $magic:literal,
+        $lanes:ident, $raw:ty, $elem:ty, $double:literal, $bits:ident, $mask:ident, $magic:literal,
         $add:ident $sub:ident $mul:ident $div:ident $and:ident $andnot:ident $or:ident $xor:ident
-        $set1:ident $compare:ident $blend:ident $fma:ident $sqrt:ident $round:ident $scalef:ident
+        $set1:ident $compare:ident $blend:ident $fma:ident $min:ident $max:ident $sqrt:ident $round:ident $scalef:ident
         $to_bits:ident $from_bits:ident $load:ident $store:ident $load_masked:ident $store_masked:ident
     ) => {
         #[derive(Clone, Copy)]
@@ -113,6 +113,15 @@ macro_rules! float {
             #[inline(always)]
             fn abs(self) -> Self {
                 Self(intrinsics!($andnot($set1(-0.0), self.0)))
+            }
+            // These instructions give the second operand where the first isn't strictly smaller (larger).
+            #[inline(always)]
+            fn lesser(self, other: Self) -> Self {
+                Self(intrinsics!($min(self.0, other.0)))
+            }
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self {
+                Self(intrinsics!($max(self.0, other.0)))
             }
         }
 
@@ -186,7 +195,7 @@ macro_rules! float {
         }
 
         impl SimdLanes for $lanes {
-            const LANES: usize = $count;
+            const LANES: usize = size_of::<$raw>() / size_of::<$elem>();
             type Elem = $elem;
 
             #[inline(always)]
@@ -216,18 +225,18 @@ macro_rules! float {
 }
 
 float!(
-    F32x16, __m512, f32, 16, false, I32x16, Mask16, 12_582_912.0,
+    F32x16, __m512, f32, false, I32x16, Mask16, 12_582_912.0,
     _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_div_ps
     _mm512_and_ps _mm512_andnot_ps _mm512_or_ps _mm512_xor_ps
-    _mm512_set1_ps _mm512_cmp_ps_mask _mm512_mask_blend_ps _mm512_fmadd_ps _mm512_sqrt_ps
+    _mm512_set1_ps _mm512_cmp_ps_mask _mm512_mask_blend_ps _mm512_fmadd_ps _mm512_min_ps _mm512_max_ps _mm512_sqrt_ps
     _mm512_roundscale_ps _mm512_scalef_ps _mm512_castps_si512 _mm512_castsi512_ps
     _mm512_loadu_ps _mm512_storeu_ps _mm512_maskz_loadu_ps _mm512_mask_storeu_ps
 );
 float!(
-    F64x8, __m512d, f64, 8, true, I64x8, Mask8, 6_755_399_441_055_744.0,
+    F64x8, __m512d, f64, true, I64x8, Mask8, 6_755_399_441_055_744.0,
     _mm512_add_pd _mm512_sub_pd _mm512_mul_pd _mm512_div_pd
     _mm512_and_pd _mm512_andnot_pd _mm512_or_pd _mm512_xor_pd
-    _mm512_set1_pd _mm512_cmp_pd_mask _mm512_mask_blend_pd _mm512_fmadd_pd _mm512_sqrt_pd
+    _mm512_set1_pd _mm512_cmp_pd_mask _mm512_mask_blend_pd _mm512_fmadd_pd _mm512_min_pd _mm512_max_pd _mm512_sqrt_pd
     _mm512_roundscale_pd _mm512_scalef_pd _mm512_castpd_si512 _mm512_castsi512_pd
     _mm512_loadu_pd _mm512_storeu_pd _mm512_maskz_loadu_pd _mm512_mask_storeu_pd
 );

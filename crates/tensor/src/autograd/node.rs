@@ -385,7 +385,7 @@ impl<'a> Backward<'a> {
                 let device = self.node.outputs[index].device;
                 let tensor =
                     Tensor::from_parts(storage.clone(), layout.clone(), *dtype, device, *origin);
-                if super::is_grad_enabled() {
+                if super::is_grad_enabled() && dtype.is_floating_point() {
                     tensor.0.autograd.set_node(self.node.clone(), index);
                 }
                 Ok(tensor)

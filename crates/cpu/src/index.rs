@@ -1,0 +1,95 @@
+//! Copying and adding rows at places that a list of indices names. The caller has checked the indices.
+
+use crate::gemm::{Float, Shared};
+use crate::parallel;
+
+/// Elements a parallel task works on at least.
+const TASK: usize = 1 << 15;
+
+/// `out[o][i] = x[o][indices[i]]` for rows of `inner` elements, `x` being `[outer, size, inner]`.
+///
+/// # Panics
+/// If a slice has another length than the sizes say, or an index lies outside of `size`.
+pub fn select_rows<T: Copy + Send + Sync>(
+    x: &[T],
+    indices: &[i64],
+    [outer, size, inner]: [usize; 3],
+    out: &mut [T],
+) {
+    assert!(x.len() == outer * size * inner && out.len() == outer * indices.len() * inner);
+    let rows = outer * indices.len();
+    if rows == 0 || inner == 0 {
+        return;
+    }
+    let per_task = (TASK / inner).max(1);
+    let out = Shared::new(out);
+    parallel::run(rows.div_ceil(per_task), |task| {
+        for row in task * per_task..((task + 1) * per_task).min(rows) {
+            let from = row / indices.len() * size + indices[row % indices.len()] as usize;
+            // SAFETY: each row of the output belongs to one task.
+            let out = unsafe { out.slice(row * inner, inner) };
+            out.copy_from_slice(&x[from * inner..][..inner]);
+        }
+    });
+}
+
+/// `out[o][indices[i]] += rows[o][i]`, from zeros and in order; `out` is `[outer, size, inner]`.
+///
+/// # Panics
+/// As [`select_rows`].
+pub fn add_rows<T: Float>(
+    rows: &[T],
+    indices: &[i64],
+    [outer, size, inner]: [usize; 3],
+    out: &mut [T],
+) {
+    assert!(out.len() == outer * size * inner && rows.len() == outer * indices.len() * inner);
+    out.fill(T::ZERO);
+    if out.is_empty() || rows.is_empty() {
+        return;
+    }
+    // Tasks take columns, so that each place is added to by one task, in order.
+    let width = (TASK / indices.len().max(1)).clamp(16, inner.max(16));
+    let columns = inner.div_ceil(width);
+    let out = Shared::new(out);
+    parallel::run(outer * columns, |task| {
+        let (block, column) = (task / columns, task % columns * width);
+        let width = width.min(inner - column);
+        for (row, &index) in indices.iter().enumerate() {
+            let source = &rows[(block * indices.len() + row) * inner + column..][..width];
+            let start = (block * size + index as usize) * inner + column;
+            assert!((index as usize) < size, "an index outside of the dimension");
+            // SAFETY: within the output (asserted); these columns of it belong to this task.
+            let target = unsafe { out.slice(start, width) };
+            for (target, &source) in target.iter_mut().zip(source) {
+                *target = *target + source;
+            }
+        }
+    });
+}
+
+/// Calls `visit(at, place)` for each element of an index tensor of `shape`, in order: its flat place `at`, and the place that
+/// it names in a tensor of these strides, where the coordinate of `dim` is replaced by the index.
+pub fn for_each_place(
+    shape: &[usize],
+    strides: &[usize],
+    dim: usize,
+    indices: &[i64],
+    mut visit: impl FnMut(usize, usize),
+) {
+    let mut coordinates = vec![0; shape.len()];
+    let mut base = 0;
+    for (at, &index) in indices.iter().enumerate() {
+        visit(at, base + index as usize * strides[dim]);
+        for other in (0..shape.len()).rev() {
+            let stride = if other == dim { 0 } else { strides[other] };
+            coordinates[other] += 1;
+            base += stride;
+            if coordinates[other] < shape[other] {
+                break;
+            }
+            base -= stride * shape[other];
+            coordinates[other] = 0;
+        }
+    }
+}

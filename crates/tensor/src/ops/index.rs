@@ -1,0 +1,537 @@
+//! Indexing by tensors, and joining: `index_select`, `gather`, `embedding`, `scatter_add`, `index_add`, `cat`, `stack`.
+
+use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use smallvec::{SmallVec, smallvec};
+
+use super::float::match_float;
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// Runs `$body` with `$T` as the element type of `$dtype`; bools are `u8`, and 16-bit floats come as f32.
+macro_rules! match_number {
+    ($op:expr, $dtype:expr, $T:ident => $body:expr) => {
+        match_number!(@arms $op, $dtype, $T, $body, F64 f64, F32 f32, I64 i64, I32 i32, I16 i16, I8 i8, U8 u8, Bool u8)
+    };
+    (@arms $op:expr, $dtype:expr, $T:ident, $body:expr, $($variant:ident $type:ty),*) => {
+        match $dtype {
+            $(DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            dtype => {
+                return Err(Error::NoKernel {
+                    op: $op,
+                    device: fireclay_core::Device::Cpu,
+                    dtype,
+                    context: fireclay_core::Context::hint("cast it first: to_dtype(..)"),
+                });
+            }
+        }
+    };
+}
+
+/// `[outer, dim, inner]` of a shape around one dimension.
+fn around(shape: &[usize], dim: usize) -> [usize; 3] {
+    [
+        shape[..dim].iter().product(),
+        shape[dim],
+        shape[dim + 1..].iter().product(),
+    ]
+}
+
+fn out_of_range(op: &'static str, index: i64, position: usize, dim: usize, size: usize) -> Error {
+    Error::IndexOutOfRange {
+        op,
+        index,
+        position,
+        dim,
+        size,
+        context: fireclay_core::Context::hint(format!(
+            "valid indices are 0 to {}",
+            size as i64 - 1
+        )),
+    }
+}
+
+/// Checks all indices before anything is written.
+fn check_indices(op: &'static str, indices: &[i64], dim: usize, size: usize) -> Result<()> {
+    match indices
+        .iter()
+        .position(|&index| index < 0 || index as usize >= size)
+    {
+        Some(position) => Err(out_of_range(op, indices[position], position, dim, size)),
+        None => Ok(()),
+    }
+}
+
+fn check_index_dtype(op: &'static str, dtype: DType) -> Result<()> {
+    if dtype == DType::I64 {
+        return Ok(());
+    }
+    Err(Error::dtype(
+        op,
+        format!("expected indices of i64 or i32, got {dtype}"),
+    ))
+}
+
+/// Indices as the kernels take them.
+#[track_caller]
+fn as_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
+    match indices.dtype() {
+        DType::I64 => Ok(indices.clone()),
+        DType::I32 => indices.to_dtype(DType::I64),
+        dtype => Err(check_index_dtype(op, dtype)
+            .err()
+            .unwrap_or_else(|| Error::argument(op, "indices"))
+            .with_operands(|| vec![indices.operand("indices")])),
+    }
+}
+
+/// Rows of `dim` at the given places; inputs: x, indices (1-dim).
+#[derive(Clone, Copy, Debug)]
+struct IndexSelect {
+    name: &'static str,
+    dim: usize,
+}
+
+impl Op for IndexSelect {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let mut shape = inputs[0].shape().clone();
+        shape.sizes_mut()[self.dim] = inputs[1].shape().numel();
+        Ok(smallvec![OutputMeta::contiguous(shape, inputs[0].dtype)])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let [outer, size, inner] = around(call.layout(0).shape(), self.dim);
+        let indices = call.input::<i64>(1);
+        check_indices(self.name, indices, self.dim, size)?;
+        match_number!(self.name, call.dtype(0), T => {
+            fireclay_cpu::index::select_rows::<T>(call.input(0), indices, [outer, size, inner], call.output(0));
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let op = IndexAdd {
+            dim: self.dim,
+            size: context.input_shape(0)[self.dim],
+        };
+        let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
+        Ok(smallvec![Some(grad), None])
+    }
+}
+
+/// Zeros with rows added at the given places of `dim`, in order; inputs: rows, indices.
+#[derive(Clone, Copy, Debug)]
+struct IndexAdd {
+    dim: usize,
+    size: usize,
+}
+
+impl Op for IndexAdd {
+    fn name(&self) -> &'static str {
+        "index_add"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let mut shape = inputs[0].shape().clone();
+        shape.sizes_mut()[self.dim] = self.size;
+        Ok(smallvec![OutputMeta::contiguous(shape, inputs[0].dtype)])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let [outer, _, inner] = around(call.layout(0).shape(), self.dim);
+        let indices = call.input::<i64>(1);
+        check_indices(self.name(), indices, self.dim, self.size)?;
+        match_float!(self.name(), call.dtype(0), T => {
+            fireclay_cpu::index::add_rows::<T>(call.input(0), indices, [outer, self.size, inner], call.output(0));
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let op = IndexSelect {
+            name: "index_select",
+            dim: self.dim,
+        };
+        let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
+        Ok(smallvec![Some(grad), None])
+    }
+}
+
+/// `out[i][j] = x[index[i][j]][j]` along `dim`; inputs: x, indices.
+#[derive(Clone, Copy, Debug)]
+struct Gather {
+    dim: usize,
+}
+
+fn check_gather(op: &'static str, x: &Shape, index: &Shape, dim: usize) -> Result<()> {
+    let fits = x.ndim() == index.ndim()
+        && (0..x.ndim()).all(|other| other == dim || index[other] <= x[other]);
+    if fits || index.contains(&0) && x.ndim() == index.ndim() {
+        return Ok(());
+    }
+    Err(Error::shape(
+        op,
+        format!("expected indices no larger than {x} but in dimension {dim}, got {index}"),
+    ))
+}
+
+impl Op for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        check_gather(self.name(), inputs[0].shape(), inputs[1].shape(), self.dim)?;
+        Ok(smallvec![OutputMeta::contiguous(
+            inputs[1].shape().clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let indices = call.input::<i64>(1);
+        let (x, index) = (call.layout(0), call.layout(1).shape());
+        check_indices(self.name(), indices, self.dim, x.shape()[self.dim])?;
+        match_number!(self.name(), call.dtype(0), T => {
+            let (x, strides) = (call.input::<T>(0), x.strides());
+            let out = call.output::<T>(0);
+            fireclay_cpu::index::for_each_place(index, strides, self.dim, indices, |at, place| out[at] = x[place]);
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let op = ScatterAdd {
+            dim: self.dim,
+            shape: context.input_shape(0).clone(),
+        };
+        let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
+        Ok(smallvec![Some(grad), None])
+    }
+}
+
+/// Zeros of `shape` with `source[i][j]` added at `[index[i][j]][j]` along `dim`, in order; inputs: source, indices.
+#[derive(Clone, Debug)]
+struct ScatterAdd {
+    dim: usize,
+    shape: Shape,
+}
+
+impl Op for ScatterAdd {
+    fn name(&self) -> &'static str {
+        "scatter_add"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        check_gather(self.name(), &self.shape, inputs[1].shape(), self.dim)?;
+        if inputs[0].shape() != inputs[1].shape() {
+            return Err(Error::shape(
+                self.name(),
+                format!(
+                    "expected one index per source element, got {} and {}",
+                    inputs[1].shape(),
+                    inputs[0].shape()
+                ),
+            ));
+        }
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let indices = call.input::<i64>(1);
+        check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
+        let index = call.layout(1).shape();
+        match_float!(self.name(), call.dtype(0), T => {
+            let strides = self.shape.contiguous_strides();
+            let source = call.input::<T>(0);
+            let out = call.output::<T>(0);
+            out.fill(0.0);
+            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| out[place] += source[at]);
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let grad = dispatch::call_one(
+            Gather { dim: self.dim },
+            &[context.grad_output(), &context.input(1)?],
+        )?;
+        Ok(smallvec![Some(grad), None])
+    }
+}
+
+/// Tensors one after the other along `dim`.
+#[derive(Clone, Copy, Debug)]
+struct Cat {
+    dim: usize,
+}
+
+impl Op for Cat {
+    fn name(&self) -> &'static str {
+        "cat"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let mut shape = inputs[0].shape().clone();
+        let mut total = 0;
+        for input in inputs {
+            let alike = input.ndim() == shape.ndim()
+                && (0..shape.ndim()).all(|dim| dim == self.dim || input.shape()[dim] == shape[dim]);
+            if !alike {
+                return Err(Error::shape(
+                    self.name(),
+                    format!(
+                        "all sizes but that of dimension {} must be equal, got {} and {}",
+                        self.dim,
+                        inputs[0].shape(),
+                        input.shape()
+                    ),
+                ));
+            }
+            total += input.shape()[self.dim];
+        }
+        shape.sizes_mut()[self.dim] = total;
+        Ok(smallvec![OutputMeta::contiguous(shape, inputs[0].dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        use fireclay_cpu::program::{Sink, Source};
+        let inputs: Vec<_> = (0..call.inputs())
+            .map(|index| call.raw_input(index))
+            .collect();
+        let output = call.raw_output(0);
+        let base = output.ptr();
+        let mut start = 0;
+        for input in inputs {
+            let length = input.layout.shape()[self.dim];
+            let part = output.layout.slice(self.dim, start, length, 1);
+            start += length;
+            let source = Source {
+                ptr: input.ptr().cast_const(),
+                dtype: input.dtype,
+                strides: input.layout.strides().into(),
+            };
+            let sink = Sink {
+                // SAFETY: the parts fill the output along `dim`, by the output rule; an empty part is not written.
+                ptr: unsafe {
+                    base.add(part.offset().min(output.layout.numel()) * output.dtype.size())
+                },
+                dtype: output.dtype,
+                strides: part.strides().into(),
+            };
+            // SAFETY: `ptr` checked the layouts; parts don't overlap; the output is fresh.
+            unsafe { fireclay_cpu::copy::copy(part.shape(), source, sink) };
+        }
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let mut start = 0;
+        (0..context.inputs())
+            .map(|index| {
+                let length = context.input_shape(index)[self.dim];
+                start += length;
+                if !context.needs(index) {
+                    return Ok(None);
+                }
+                context
+                    .grad_output()
+                    .narrow(self.dim as isize, start - length, length)
+                    .map(Some)
+            })
+            .collect()
+    }
+}
+
+impl Tensor {
+    /// The rows of `dim` at `indices` (1-dim, i64 or i32), in that order (`torch.index_select`).
+    #[track_caller]
+    pub fn index_select(&self, dim: isize, indices: &Tensor) -> Result<Tensor> {
+        let dim = resolve_dim("index_select", dim, self.ndim())?;
+        if indices.ndim() > 1 || self.ndim() == 0 {
+            return Err(Error::shape(
+                "index_select",
+                format!("expected indices of one dimension, got {}", indices.shape()),
+            )
+            .with_operands(|| vec![self.operand("self"), indices.operand("indices")]));
+        }
+        let op = IndexSelect {
+            name: "index_select",
+            dim,
+        };
+        dispatch::call_one(op, &[self, &as_indices("index_select", indices)?])
+    }
+
+    /// Rows of this `[count, width]` table at `indices` of any shape: `[.., width]` (`torch.nn.functional.embedding`).
+    #[track_caller]
+    pub fn embedding(&self, indices: &Tensor) -> Result<Tensor> {
+        if self.ndim() != 2 {
+            return Err(Error::shape(
+                "embedding",
+                format!("expected a table [count, width], got {}", self.shape()),
+            )
+            .with_operands(|| vec![self.operand("table")]));
+        }
+        let op = IndexSelect {
+            name: "embedding",
+            dim: 0,
+        };
+        let flat = as_indices("embedding", indices)?.reshape(&[-1]);
+        let flat = if indices.numel() == 0 {
+            as_indices("embedding", indices)?.reshape(&[0])
+        } else {
+            flat
+        };
+        let rows = dispatch::call_one(op, &[self, &flat?])?;
+        let shape: Shape = indices
+            .shape()
+            .iter()
+            .copied()
+            .chain([self.shape()[1]])
+            .collect();
+        rows.reshape_to(&shape)
+    }
+
+    /// `out[i][j] = self[index[i][j]][j]` along dimension 0, and so on for other dimensions (`torch.gather`).
+    #[track_caller]
+    pub fn gather(&self, dim: isize, indices: &Tensor) -> Result<Tensor> {
+        let dim = resolve_dim("gather", dim, self.ndim())?;
+        if self.ndim() == 0 {
+            return self
+                .unsqueeze(0)?
+                .gather(0, &indices.reshape(&[-1])?)?
+                .reshape_to(indices.shape());
+        }
+        dispatch::call_one(Gather { dim }, &[self, &as_indices("gather", indices)?])
+    }
+
+    /// This tensor with `source[i][j]` added at `[index[i][j]][j]` along dimension 0, and so on for other dimensions
+    /// (`torch.scatter_add`). Deterministic: equal places add in order.
+    #[track_caller]
+    pub fn scatter_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let dim = resolve_dim("scatter_add", dim, self.ndim())?;
+        let op = ScatterAdd {
+            dim,
+            shape: self.shape().clone(),
+        };
+        self.add(&dispatch::call_one(
+            op,
+            &[source, &as_indices("scatter_add", indices)?],
+        )?)
+    }
+
+    /// This tensor with rows of `source` added at `indices` of `dim` (`torch.index_add`). Deterministic.
+    #[track_caller]
+    pub fn index_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let dim = resolve_dim("index_add", dim, self.ndim())?;
+        let fits = source.ndim() == self.ndim()
+            && indices.ndim() == 1
+            && (0..self.ndim()).all(|at| {
+                source.shape()[at]
+                    == if at == dim {
+                        indices.numel()
+                    } else {
+                        self.shape()[at]
+                    }
+            });
+        if !fits {
+            return Err(Error::shape(
+                "index_add",
+                format!(
+                    "expected one row of dimension {dim} per index, got {}",
+                    source.shape()
+                ),
+            )
+            .with_operands(|| {
+                vec![
+                    self.operand("self"),
+                    indices.operand("indices"),
+                    source.operand("source"),
+                ]
+            }));
+        }
+        let op = IndexAdd {
+            dim,
+            size: self.shape()[dim],
+        };
+        self.add(&dispatch::call_one(
+            op,
+            &[source, &as_indices("index_add", indices)?],
+        )?)
+    }
+
+    /// Tensors one after the other along `dim` (`torch.cat`), in their common dtype.
+    #[track_caller]
+    pub fn cat(tensors: &[&Tensor], dim: isize) -> Result<Tensor> {
+        let Some(first) = tensors.first() else {
+            return Err(Error::argument("cat", "expected at least one tensor"));
+        };
+        if first.ndim() == 0 {
+            return Err(
+                Error::shape("cat", "zero-dim tensors can't be joined").with_hint("use stack")
+            );
+        }
+        let dim = resolve_dim("cat", dim, first.ndim())?;
+        let same = tensors.iter().all(|tensor| tensor.dtype() == first.dtype());
+        if same {
+            return dispatch::call_one(Cat { dim }, tensors);
+        }
+        let common = tensors.iter().try_fold(first.dtype(), |dtype, tensor| {
+            fireclay_core::promote_types(dtype, tensor.dtype()).ok_or_else(|| {
+                Error::dtype(
+                    "cat",
+                    format!("{dtype} and {} have no common dtype", tensor.dtype()),
+                )
+            })
+        })?;
+        let cast: Vec<Tensor> = tensors
+            .iter()
+            .map(|tensor| tensor.to_dtype(common))
+            .collect::<Result<_>>()?;
+        let cast: SmallVec<[&Tensor; 4]> = cast.iter().collect();
+        dispatch::call_one(Cat { dim }, &cast)
+    }
+
+    /// Tensors of one shape joined along a new dimension `dim` (`torch.stack`).
+    #[track_caller]
+    pub fn stack(tensors: &[&Tensor], dim: isize) -> Result<Tensor> {
+        let rows: Vec<Tensor> = tensors
+            .iter()
+            .map(|tensor| tensor.unsqueeze(dim))
+            .collect::<Result<_>>()?;
+        let rows: SmallVec<[&Tensor; 4]> = rows.iter().collect();
+        Tensor::cat(&rows, dim)
+    }
+}

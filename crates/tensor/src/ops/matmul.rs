@@ -1,0 +1,322 @@
+//! Matrix products: `matmul`, `linear`, `dot`, `outer`.
+
+use fireclay_core::{Dims, Error, Layout, Result, Shape};
+use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
+use smallvec::{SmallVec, smallvec};
+
+use super::float::{match_float, same_float};
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// Batched product of `[..., m, k]` and `[..., k, n]`, batch dimensions broadcast.
+#[derive(Clone, Copy, Debug)]
+struct Matmul;
+
+fn matrix_dims(shape: &[usize]) -> (&[usize], usize, usize) {
+    let (batch, matrix) = shape.split_at(shape.len() - 2);
+    (batch, matrix[0], matrix[1])
+}
+
+impl Op for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let dtype = same_float("matmul", inputs)?;
+        let (a_batch, m, a_inner) = matrix_dims(inputs[0].shape());
+        let (b_batch, b_inner, n) = matrix_dims(inputs[1].shape());
+        let mismatch = |what: &str| {
+            Error::shape(
+                "matmul",
+                format!(
+                    "{what}, expected [.., m, k] and [.., k, n], got {} and {}",
+                    inputs[0].shape(),
+                    inputs[1].shape()
+                ),
+            )
+        };
+        if a_inner != b_inner {
+            return Err(mismatch("inner sizes differ").with_hint(if a_inner == n {
+                "transpose the second one: transpose(-2, -1)"
+            } else {
+                "the last size of the first must equal the last but one of the second"
+            }));
+        }
+        let batch = Shape::new(a_batch).broadcast(&Shape::new(b_batch));
+        let batch = batch.ok_or_else(|| mismatch("batch dimensions do not broadcast"))?;
+        let mut sizes: Dims = batch[..].into();
+        sizes.extend([m, n]);
+        Ok(smallvec![OutputMeta::contiguous(sizes.into(), dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::Strided
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        match_float!("matmul", call.dtype(0), T => {
+            let shape = call.output_shape(0);
+            let (batch, m, n) = matrix_dims(shape);
+            let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
+            let (a_batch, a_strides) = strides(call.layout(0), batch);
+            let (b_batch, b_strides) = strides(call.layout(1), batch);
+            let (a, b) = (call.input_strided::<T>(0), call.input_strided::<T>(1));
+            let c = call.output::<T>(0);
+            let c_strides = MatrixStrides::row_major(m, n);
+            let (outer, inner) = merge_batch(batch, &a_batch, &b_batch);
+            let product = GemmShape { batch: inner.0, m, n, k };
+            let mut index: Dims = smallvec![0; outer.len()];
+            for c in c.chunks_mut((inner.0 * m * n).max(1)) {
+                let offset = |strides: &[usize]| -> usize {
+                    index.iter().zip(strides).map(|(index, stride)| index * stride).sum()
+                };
+                let (a_at, b_at) = (offset(&a_batch), offset(&b_batch));
+                gemm(
+                    product, 1.0,
+                    &a[a_at.min(a.len())..], MatrixStrides { batch: inner.1, ..a_strides },
+                    &b[b_at.min(b.len())..], MatrixStrides { batch: inner.2, ..b_strides },
+                    0.0, c, c_strides, Epilogue::None,
+                );
+                for dim in (0..outer.len()).rev() {
+                    index[dim] += 1;
+                    if index[dim] < outer[dim] {
+                        break;
+                    }
+                    index[dim] = 0;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::INPUTS
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let grad = context.grad_output();
+        let mut grads: Grads = smallvec![None, None];
+        if context.needs(0) {
+            let b = context.input(1)?.transpose(-2, -1)?;
+            grads[0] = Some(grad.matmul(&b)?.sum_to(context.input_shape(0))?);
+        }
+        if context.needs(1) {
+            let a = context.input(0)?.transpose(-2, -1)?;
+            grads[1] = Some(a.matmul(grad)?.sum_to(context.input_shape(1))?);
+        }
+        Ok(grads)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
+    }
+}
+
+/// The strides of an operand over the broadcast batch dimensions, and those of its matrices.
+fn strides(layout: &Layout, batch: &[usize]) -> (Dims, MatrixStrides) {
+    let ndim = layout.ndim();
+    let own = &layout.shape()[..ndim - 2];
+    let extra = batch.len() - own.len();
+    let over_batch = (0..batch.len())
+        .map(|dim| match dim.checked_sub(extra) {
+            Some(dim) if own[dim] != 1 => layout.strides()[dim],
+            _ => 0,
+        })
+        .collect();
+    let matrix = MatrixStrides {
+        batch: 0,
+        row: layout.strides()[ndim - 2],
+        col: layout.strides()[ndim - 1],
+    };
+    (over_batch, matrix)
+}
+
+/// Splits the batch into outer dimensions and one inner run: (size, stride of a, stride of b).
+fn merge_batch<'a>(
+    batch: &'a [usize],
+    a: &[usize],
+    b: &[usize],
+) -> (&'a [usize], (usize, usize, usize)) {
+    let Some(last) = batch.len().checked_sub(1) else {
+        return (batch, (1, 0, 0));
+    };
+    let mut run = (batch[last], a[last], b[last]);
+    let mut outer = last;
+    while outer > 0 && a[outer - 1] == run.1 * run.0 && b[outer - 1] == run.2 * run.0 {
+        outer -= 1;
+        run.0 *= batch[outer];
+    }
+    (&batch[..outer], run)
+}
+
+/// `x @ weight.T + bias` for rows `x`: inputs `[rows, in]`, `[out, in]` and maybe `[out]`.
+#[derive(Clone, Copy, Debug)]
+struct Linear;
+
+impl Op for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let dtype = same_float("linear", inputs)?;
+        let (x, weight) = (inputs[0].shape(), inputs[1].shape());
+        let wrong = |what: String| Err(Error::shape("linear", what));
+        if x.ndim() == 0 || weight.ndim() != 2 || x[x.ndim() - 1] != weight[1] {
+            return wrong(format!(
+                "expected input [.., in] and weight [out, in], got {x} and {weight}"
+            ));
+        }
+        if let Some(bias) = inputs.get(2)
+            && bias.shape()[..] != [weight[0]]
+        {
+            return wrong(format!(
+                "expected bias [{}], got {}",
+                weight[0],
+                bias.shape()
+            ));
+        }
+        let mut sizes: Dims = x[..x.ndim() - 1].into();
+        sizes.push(weight[0]);
+        Ok(smallvec![OutputMeta::contiguous(sizes.into(), dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::Contiguous
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        match_float!("linear", call.dtype(0), T => {
+            let weight = call.layout(1).shape();
+            let (n, k) = (weight[0], weight[1]);
+            let m = call.output_shape(0).iter().product::<usize>().checked_div(n).unwrap_or(0);
+            let bias = if call.inputs() > 2 { Epilogue::BiasColumns(call.input::<T>(2)) } else { Epilogue::None };
+            gemm(
+                GemmShape { batch: 1, m, n, k }, 1.0,
+                call.input::<T>(0), MatrixStrides::row_major(m, k),
+                call.input::<T>(1), MatrixStrides::row_major(n, k).transposed(),
+                0.0, call.output::<T>(0), MatrixStrides::row_major(m, n), bias,
+            );
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[0, 1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let grad = context.grad_output();
+        let out = context.input_shape(1)[0];
+        let rows = |tensor: &Tensor, width: usize| {
+            let count = tensor.numel().checked_div(width).unwrap_or(0);
+            tensor.reshape_to(&Shape::new(&[count, width]))
+        };
+        let mut grads: Grads = smallvec![None; context.inputs()];
+        if context.needs(0) {
+            let weight = context.input(1)?;
+            grads[0] = Some(
+                rows(grad, out)?
+                    .matmul(&weight)?
+                    .reshape_to(context.input_shape(0))?,
+            );
+        }
+        if context.needs(1) {
+            let x = rows(&context.input(0)?, context.input_shape(1)[1])?;
+            grads[1] = Some(rows(grad, out)?.t()?.matmul(&x)?);
+        }
+        if context.inputs() > 2 && context.needs(2) {
+            grads[2] = Some(rows(grad, out)?.sum(&[0], false)?);
+        }
+        Ok(grads)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Low
+    }
+}
+
+impl Tensor {
+    /// Matrix product (`torch.matmul`): of vectors, matrices and batches of matrices, batch dimensions broadcast.
+    ///
+    /// `[m, k] @ [k, n]` gives `[m, n]`; a 1-dim operand is a row on the left, a column on the right, and its
+    /// dimension is not in the result.
+    #[track_caller]
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        if self.ndim() == 0 || other.ndim() == 0 {
+            return Err(
+                Error::shape("matmul", "both operands need at least one dimension")
+                    .with_hint("use mul for a zero-dim tensor")
+                    .with_operands(|| vec![self.operand("self"), other.operand("other")]),
+            );
+        }
+        let a = if self.ndim() == 1 {
+            self.unsqueeze(0)?
+        } else {
+            self.clone()
+        };
+        let b = if other.ndim() == 1 {
+            other.unsqueeze(1)?
+        } else {
+            other.clone()
+        };
+        let product = dispatch::call_one(Matmul, &[&a, &b])?;
+        let product = if other.ndim() == 1 {
+            product.squeeze(-1)?
+        } else {
+            product
+        };
+        if self.ndim() == 1 {
+            let dim = if other.ndim() == 1 { -1 } else { -2 };
+            return product.squeeze(dim);
+        }
+        Ok(product)
+    }
+
+    /// `self @ weight.T + bias` (`torch.nn.functional.linear`): `[.., in]` with weight `[out, in]` and bias `[out]` gives
+    /// `[.., out]`.
+    #[track_caller]
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![self, weight];
+        inputs.extend(bias);
+        dispatch::call_one(Linear, &inputs)
+    }
+
+    /// The sum of products of two vectors (`torch.dot`).
+    #[track_caller]
+    pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
+        if self.ndim() != 1 || other.ndim() != 1 {
+            return Err(Error::shape(
+                "dot",
+                format!(
+                    "expected two vectors, got {} and {}",
+                    self.shape(),
+                    other.shape()
+                ),
+            )
+            .with_operands(|| vec![self.operand("self"), other.operand("other")]));
+        }
+        self.matmul(other)
+    }
+
+    /// All products of an element of one vector and one of the other (`torch.outer`).
+    #[track_caller]
+    pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
+        if self.ndim() != 1 || other.ndim() != 1 {
+            return Err(Error::shape(
+                "outer",
+                format!(
+                    "expected two vectors, got {} and {}",
+                    self.shape(),
+                    other.shape()
+                ),
+            )
+            .with_operands(|| vec![self.operand("self"), other.operand("other")]));
+        }
+        self.unsqueeze(1)?.mul(other)
+    }
+}

@@ -1,0 +1,367 @@
+//! Pooling over images: `max_pool2d`, `avg_pool2d`, `adaptive_avg_pool2d`.
+
+use fireclay_core::{DType, Error, Result, Shape};
+use fireclay_cpu::pool::{
+    self, AveragePool2dShape, Pool2dShape, adaptive_avg_pool2d, adaptive_avg_pool2d_backward,
+};
+use smallvec::smallvec;
+
+use super::float::{match_float, same_float};
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// The window of [`Tensor::max_pool2d`]. Pairs are (height, width).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pool2d {
+    /// Size of the window.
+    pub kernel: [usize; 2],
+    /// Steps of the window; PyTorch's default is the kernel.
+    pub stride: [usize; 2],
+    /// Places put on each side, which are never chosen.
+    pub padding: [usize; 2],
+    /// Distance between places of the window.
+    pub dilation: [usize; 2],
+    /// Whether the output's size is rounded up.
+    pub ceil_mode: bool,
+}
+
+impl Pool2d {
+    /// A window of this size that steps by its size.
+    pub fn new(kernel: [usize; 2]) -> Pool2d {
+        Pool2d {
+            kernel,
+            stride: kernel,
+            padding: [0, 0],
+            dilation: [1, 1],
+            ceil_mode: false,
+        }
+    }
+
+    fn over(self, op: &'static str, shape: &Shape) -> Result<(Pool2dShape, Shape)> {
+        let Some((planes, &[height, width])) = shape
+            .split_last_chunk::<2>()
+            .filter(|_| (3..=4).contains(&shape.ndim()))
+        else {
+            return Err(Error::shape(
+                op,
+                format!("expected [n, c, h, w] or [c, h, w], got {shape}"),
+            ));
+        };
+        let window = Pool2dShape {
+            planes: planes.iter().product(),
+            height,
+            width,
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+            ceil_mode: self.ceil_mode,
+        };
+        let size = window
+            .output_size()
+            .map_err(|error| Error::shape(op, format!("{error}, for input {shape}")))?;
+        let output = planes.iter().copied().chain(size).collect();
+        Ok((window, output))
+    }
+}
+
+/// The window of [`Tensor::avg_pool2d`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AvgPool2d {
+    /// The window, of dilation 1.
+    pub window: Pool2d,
+    /// Whether the zeros of the padding count in the average.
+    pub count_include_pad: bool,
+    /// Divides by this instead of the number of places.
+    pub divisor_override: Option<usize>,
+}
+
+impl AvgPool2d {
+    /// A window of this size that steps by its size.
+    pub fn new(kernel: [usize; 2]) -> AvgPool2d {
+        AvgPool2d {
+            window: Pool2d::new(kernel),
+            count_include_pad: true,
+            divisor_override: None,
+        }
+    }
+
+    fn shape(self, window: Pool2dShape) -> AveragePool2dShape {
+        AveragePool2dShape {
+            window,
+            count_include_pad: self.count_include_pad,
+            divisor_override: self.divisor_override,
+        }
+    }
+}
+
+/// Gives the largest values and their flat places in the plane.
+#[derive(Clone, Copy, Debug)]
+struct MaxPool2d(Pool2d);
+
+impl Op for MaxPool2d {
+    fn name(&self) -> &'static str {
+        "max_pool2d"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let dtype = same_float(self.name(), inputs)?;
+        let (_, shape) = self.0.over(self.name(), inputs[0].shape())?;
+        Ok(smallvec![
+            OutputMeta::contiguous(shape.clone(), dtype),
+            OutputMeta::contiguous(shape, DType::I64)
+        ])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let (window, _) = self.0.over(self.name(), call.layout(0).shape())?;
+        match_float!(self.name(), call.dtype(0), T => {
+            pool::max_pool2d::<T>(&window, call.input(0), call.output(0), call.output(1));
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::NONE.and_outputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let op = MaxPool2dGrad {
+            window: self.0,
+            shape: context.input_shape(0).clone(),
+        };
+        Ok(smallvec![Some(dispatch::call_one(
+            op,
+            &[context.grad_output(), &context.output(1)?]
+        )?)])
+    }
+}
+
+/// Adds gradients to the places that were chosen; inputs: gradient, places.
+#[derive(Clone, Debug)]
+struct MaxPool2dGrad {
+    window: Pool2d,
+    shape: Shape,
+}
+
+impl Op for MaxPool2dGrad {
+    fn name(&self) -> &'static str {
+        "max_pool2d_grad"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let (window, _) = self.window.over(self.name(), &self.shape)?;
+        match_float!(self.name(), call.dtype(0), T => {
+            pool::max_pool2d_backward::<T>(&window, call.input(0), call.input(1), call.output(0));
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[1])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let places = context.input(1)?;
+        let grad = context.grad_output();
+        let planes: isize = -1;
+        let flat = |tensor: &Tensor, ndim: usize| -> Result<Tensor> {
+            let plane: usize = tensor.shape()[ndim - 2..].iter().product();
+            tensor.reshape(&[planes, plane as isize])
+        };
+        let ndim = places.ndim();
+        let chosen = flat(grad, ndim)?.gather(1, &flat(&places, ndim)?)?;
+        Ok(smallvec![Some(chosen.reshape_to(places.shape())?), None])
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AveragePool2d(AvgPool2d);
+
+impl Op for AveragePool2d {
+    fn name(&self) -> &'static str {
+        "avg_pool2d"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        if self.0.window.dilation != [1, 1] || self.0.divisor_override == Some(0) {
+            return Err(Error::argument(
+                self.name(),
+                "averages take a dilation of 1 and a divisor that isn't 0",
+            ));
+        }
+        let dtype = same_float(self.name(), inputs)?;
+        let (_, shape) = self.0.window.over(self.name(), inputs[0].shape())?;
+        Ok(smallvec![OutputMeta::contiguous(shape, dtype)])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let (window, _) = self.0.window.over(self.name(), call.layout(0).shape())?;
+        match_float!(self.name(), call.dtype(0), T => {
+            pool::avg_pool2d::<T>(&self.0.shape(window), call.input(0), call.output(0));
+        });
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let op = AveragePool2dGrad {
+            window: self.0,
+            shape: context.input_shape(0).clone(),
+        };
+        Ok(smallvec![Some(dispatch::call_one(
+            op,
+            &[context.grad_output()]
+        )?)])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct AveragePool2dGrad {
+    window: AvgPool2d,
+    shape: Shape,
+}
+
+impl Op for AveragePool2dGrad {
+    fn name(&self) -> &'static str {
+        "avg_pool2d_grad"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let (window, _) = self.window.window.over(self.name(), &self.shape)?;
+        match_float!(self.name(), call.dtype(0), T => {
+            pool::avg_pool2d_backward::<T>(&self.window.shape(window), call.input(0), call.output(0));
+        });
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        Ok(smallvec![Some(dispatch::call_one(
+            AveragePool2d(self.window),
+            &[context.grad_output()]
+        )?)])
+    }
+}
+
+/// Averages over windows chosen so that the output has `size`; `of` is the input's shape where this is the gradient.
+#[derive(Clone, Debug)]
+struct AdaptiveAvgPool2d {
+    size: [usize; 2],
+    of: Option<Shape>,
+}
+
+impl Op for AdaptiveAvgPool2d {
+    fn name(&self) -> &'static str {
+        if self.of.is_some() {
+            "adaptive_avg_pool2d_grad"
+        } else {
+            "adaptive_avg_pool2d"
+        }
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let dtype = same_float(self.name(), inputs)?;
+        let shape = inputs[0].shape();
+        let output = match (&self.of, shape.split_last_chunk::<2>()) {
+            (Some(of), _) => of.clone(),
+            (None, Some((planes, _))) if (3..=4).contains(&shape.ndim()) => {
+                planes.iter().copied().chain(self.size).collect()
+            }
+            _ => {
+                return Err(Error::shape(
+                    self.name(),
+                    format!("expected [n, c, h, w] or [c, h, w], got {shape}"),
+                ));
+            }
+        };
+        if self.of.is_none() && shape[shape.ndim() - 2..].contains(&0) {
+            return Err(Error::shape(
+                self.name(),
+                format!("expected images with pixels, got {shape}"),
+            ));
+        }
+        Ok(smallvec![OutputMeta::contiguous(output, dtype)])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::Contiguous
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let image = self.of.as_ref().unwrap_or(call.layout(0).shape());
+        let ndim = image.ndim();
+        let planes = image[..ndim - 2].iter().product();
+        let size = [image[ndim - 2], image[ndim - 1]];
+        match_float!(self.name(), call.dtype(0), T => {
+            if self.of.is_some() {
+                adaptive_avg_pool2d_backward::<T>(planes, size, self.size, call.input(0), call.output(0));
+            } else {
+                adaptive_avg_pool2d::<T>(planes, size, self.size, call.input(0), call.output(0));
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let of = match self.of {
+            Some(_) => None,
+            None => Some(context.input_shape(0).clone()),
+        };
+        let op = AdaptiveAvgPool2d {
+            size: self.size,
+            of,
+        };
+        Ok(smallvec![Some(dispatch::call_one(
+            op,
+            &[context.grad_output()]
+        )?)])
+    }
+}
+
+impl Tensor {
+    /// The largest value of each window of images `[n, c, h, w]` or `[c, h, w]`; NaN where there is one
+    /// (`torch.nn.functional.max_pool2d`).
+    #[track_caller]
+    pub fn max_pool2d(&self, window: Pool2d) -> Result<Tensor> {
+        Ok(self.max_pool2d_with_indices(window)?.0)
+    }
+
+    /// [`max_pool2d`](Tensor::max_pool2d) with the chosen places, i64, flat in each plane (`return_indices=True`).
+    #[track_caller]
+    pub fn max_pool2d_with_indices(&self, window: Pool2d) -> Result<(Tensor, Tensor)> {
+        let mut outputs = dispatch::call(MaxPool2d(window), &[self])?.into_iter();
+        match (outputs.next(), outputs.next()) {
+            (Some(values), Some(indices)) => Ok((values, indices)),
+            _ => unreachable!("max_pool2d has two outputs"),
+        }
+    }
+
+    /// The average of each window of images (`torch.nn.functional.avg_pool2d`).
+    #[track_caller]
+    pub fn avg_pool2d(&self, window: AvgPool2d) -> Result<Tensor> {
+        dispatch::call_one(AveragePool2d(window), &[self])
+    }
+
+    /// Averages over windows chosen so that images come out with `size` (height, width)
+    /// (`torch.nn.functional.adaptive_avg_pool2d`).
+    #[track_caller]
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor> {
+        dispatch::call_one(AdaptiveAvgPool2d { size, of: None }, &[self])
+    }
+}
