@@ -9,6 +9,8 @@ mod formula;
 pub mod function;
 pub mod op;
 pub mod ops;
+mod parameter;
+mod state_dict;
 mod storage;
 mod tensor;
 
@@ -22,5 +24,7 @@ pub use fireclay_core::{
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
 pub use op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
+pub use parameter::{Buffer, Moved, Parameter, ParameterId};
+pub use state_dict::{StateDict, StateDictReader};
 pub use storage::CpuCall;
 pub use tensor::Tensor;
