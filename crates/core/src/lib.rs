@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 pub mod arith;
+pub mod caching;
 pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod layout;
 pub mod math;
+pub mod philox;
 pub mod pointwise;
 pub mod promote;
 pub mod scalar;

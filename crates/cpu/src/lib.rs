@@ -17,3 +17,4 @@ pub mod parallel;
 pub mod pool;
 pub mod program;
 pub mod reduce;
+pub mod softmax;

@@ -16,7 +16,7 @@ const TASK: usize = 1 << 15;
 
 /// Sums `f` of corresponding elements, in a fixed order.
 #[inline(always)]
-fn sum_of<T: Float, const N: usize>(slices: [&[T]; N], f: impl Fn([T; N]) -> T) -> f64 {
+pub(crate) fn sum_of<T: Float, const N: usize>(slices: [&[T]; N], f: impl Fn([T; N]) -> T) -> f64 {
     let len = slices[0].len();
     let mut total = 0.0;
     let mut start = 0;

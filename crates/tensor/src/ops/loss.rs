@@ -1,0 +1,475 @@
+//! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`.
+
+use fireclay_core::{Context, DType, Error, Result, Shape};
+use fireclay_cpu::softmax::{self, CrossEntropyRule};
+use smallvec::{SmallVec, smallvec};
+
+use super::float::match_float;
+use crate::autograd::{Backward, is_grad_enabled};
+use crate::dispatch;
+use crate::formula::Formula;
+use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+/// What a loss makes of its elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reduction {
+    /// All of them.
+    None,
+    /// Their mean: PyTorch's default.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+/// What [`Tensor::cross_entropy`] takes besides logits and targets.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy<'a> {
+    /// A factor per class.
+    pub weight: Option<&'a Tensor>,
+    /// Rows of this target count for nothing; PyTorch's default is -100.
+    pub ignore_index: i64,
+    /// The share of the target that is spread over all classes.
+    pub label_smoothing: f64,
+    /// What becomes of the rows' losses. The mean is weighted by the targets' weights.
+    pub reduction: Reduction,
+}
+
+impl Default for CrossEntropy<'_> {
+    fn default() -> Self {
+        CrossEntropy {
+            weight: None,
+            ignore_index: -100,
+            label_smoothing: 0.0,
+            reduction: Reduction::Mean,
+        }
+    }
+}
+
+/// Inputs: logits `[n, c]`, targets `[n]`, maybe weights `[c]`. Outputs: loss; `log(sum(exp(x)))` of each row; the weights'
+/// total, one number.
+#[derive(Clone, Copy, Debug)]
+struct CrossEntropyLoss {
+    ignore_index: i64,
+    label_smoothing: f64,
+    reduction: Reduction,
+}
+
+impl CrossEntropyLoss {
+    fn rule<'a, T>(&self, weight: &'a [T]) -> CrossEntropyRule<'a, T> {
+        CrossEntropyRule {
+            weight,
+            ignore_index: self.ignore_index,
+            label_smoothing: self.label_smoothing,
+        }
+    }
+
+    fn check_targets(&self, targets: &[i64], classes: usize) -> Result<()> {
+        let bad =
+            |&target: &i64| target != self.ignore_index && !(0..classes as i64).contains(&target);
+        match targets.iter().position(bad) {
+            None => Ok(()),
+            Some(position) => Err(Error::IndexOutOfRange {
+                op: "cross_entropy",
+                index: targets[position],
+                position,
+                dim: 1,
+                size: classes,
+                context: Context::hint(format!(
+                    "targets are classes from 0 to {}, or ignore_index ({})",
+                    classes as i64 - 1,
+                    self.ignore_index
+                )),
+            }),
+        }
+    }
+}
+
+impl Op for CrossEntropyLoss {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let (logits, targets) = (inputs[0].shape(), inputs[1].shape());
+        if !inputs[0].dtype.is_floating_point() {
+            return Err(Error::dtype(
+                self.name(),
+                format!("expected floating logits, got {}", inputs[0].dtype),
+            ));
+        }
+        if logits.ndim() != 2 || targets.ndim() != 1 || logits[0] != targets[0] {
+            return Err(Error::shape(
+                self.name(),
+                format!("expected logits [n, c] and targets [n], got {logits} and {targets}"),
+            ));
+        }
+        if inputs[1].dtype != DType::I64 {
+            return Err(Error::dtype(
+                self.name(),
+                format!("expected targets of i64, got {}", inputs[1].dtype),
+            )
+            .with_hint("targets are class numbers: to_dtype(DType::I64)"));
+        }
+        if let Some(weight) = inputs.get(2) {
+            if weight.shape()[..] != [logits[1]] {
+                return Err(Error::shape(
+                    self.name(),
+                    format!("expected weights [{}], got {}", logits[1], weight.shape()),
+                ));
+            }
+            if weight.dtype != inputs[0].dtype {
+                return Err(Error::dtype(
+                    self.name(),
+                    format!(
+                        "expected weights of {}, got {}",
+                        inputs[0].dtype, weight.dtype
+                    ),
+                ));
+            }
+        }
+        if !(0.0..=1.0).contains(&self.label_smoothing) {
+            return Err(Error::argument(
+                self.name(),
+                format!(
+                    "label_smoothing lies between 0 and 1, got {}",
+                    self.label_smoothing
+                ),
+            ));
+        }
+        let dtype = inputs[0].dtype;
+        let rows = Shape::new(&[logits[0]]);
+        let statistics = if dtype.is_half() { DType::F32 } else { dtype };
+        let loss = if self.reduction == Reduction::None {
+            rows.clone()
+        } else {
+            Shape::scalar()
+        };
+        Ok(smallvec![
+            OutputMeta::contiguous(loss, dtype),
+            OutputMeta::contiguous(rows, statistics),
+            OutputMeta::contiguous(Shape::scalar(), statistics)
+        ])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let classes = call.layout(0).shape()[1];
+        let targets = call.input::<i64>(1);
+        self.check_targets(targets, classes)?;
+        match_float!(self.name(), call.dtype(0), T => {
+            let weight: &[T] = if call.inputs() > 2 { call.input(2) } else { &[] };
+            let log_sums = call.output::<T>(1);
+            let mut own = Vec::new();
+            let scalar = self.reduction != Reduction::None;
+            let loss = call.output::<T>(0);
+            let rows: &mut [T] = if scalar {
+                own.resize(targets.len(), 0.0);
+                &mut own
+            } else {
+                &mut *loss
+            };
+            softmax::cross_entropy::<T>(call.input(0), targets, classes, self.rule(weight), rows, log_sums);
+            let counted = targets.iter().filter(|&&target| target != self.ignore_index);
+            let total: f64 = counted.map(|&target| weight.get(target as usize).map_or(1.0, |&weight| f64::from(weight))).sum();
+            call.output::<T>(2)[0] = total as T;
+            if scalar {
+                let sum: f64 = own.iter().map(|&loss| f64::from(loss)).sum();
+                loss[0] = (if self.reduction == Reduction::Mean { sum / total } else { sum }) as T;
+            }
+        });
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::INPUTS.and_outputs(&[1, 2])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let mut grads: Grads = smallvec![None; context.inputs()];
+        let Some(grad) = context.grad(0) else {
+            return Ok(grads);
+        };
+        let (logits, targets) = (context.input(0)?, context.input(1)?);
+        let weight = if context.inputs() > 2 {
+            Some(context.input(2)?)
+        } else {
+            None
+        };
+        if weight.is_some() && context.needs(2) {
+            return Err(Error::Autograd {
+                op: self.name(),
+                what: "the gradient of the class weights is not built".into(),
+                context: Context::hint("detach() the weights"),
+            });
+        }
+        let total = context.output(2)?;
+        grads[0] = Some(if is_grad_enabled() {
+            // d/dx = scale * (softmax(x) * sum(q) - q), with q the weighted target distribution.
+            let classes = logits.shape()[1] as isize;
+            let (q, counted) = self.distribution(&logits, &targets, weight.as_ref())?;
+            let scale = match self.reduction {
+                Reduction::None => grad.reshape(&[-1, 1])?,
+                Reduction::Sum => grad.clone(),
+                Reduction::Mean => grad.div(&total)?,
+            };
+            let sums = q.sum(&[1], true)?;
+            let probabilities = logits.softmax(1)?.reshape(&[-1, classes])?;
+            ((&probabilities * &sums - &q) * &counted * &scale).eval()?
+        } else {
+            let log_sums = context.output(1)?;
+            let mut inputs: SmallVec<[&Tensor; 6]> =
+                smallvec![&logits, &targets, grad, &log_sums, &total];
+            inputs.extend(weight.as_ref());
+            dispatch::call_one(CrossEntropyGrad(*self), &inputs)?
+        });
+        Ok(grads)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::F32
+    }
+}
+
+impl CrossEntropyLoss {
+    /// The weighted target distribution `[n, c]`, and 1 for each row that counts `[n, 1]`.
+    fn distribution(
+        &self,
+        logits: &Tensor,
+        targets: &Tensor,
+        weight: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor)> {
+        let classes = logits.shape()[1];
+        let counted = targets.ne(self.ignore_index)?.unsqueeze(1)?;
+        let targets = targets.unsqueeze(1)?;
+        let numbers = Tensor::arange(0i64, classes as i64, 1i64, logits.device())?;
+        let hot = targets.eq(&numbers)?.to_dtype(logits.dtype())?;
+        let mut q =
+            &hot * (1.0 - self.label_smoothing) + self.label_smoothing / classes.max(1) as f64;
+        if let Some(weight) = weight {
+            // The smoothed share is weighted by each class, the other one by the target's class: equal for one-hot rows.
+            q = q * weight;
+        }
+        Ok((q.eval()?, counted.to_dtype(logits.dtype())?))
+    }
+}
+
+/// The fused gradient of the logits; inputs: logits, targets, gradient, log sums, total, maybe weights.
+#[derive(Clone, Copy, Debug)]
+struct CrossEntropyGrad(CrossEntropyLoss);
+
+impl Op for CrossEntropyGrad {
+    fn name(&self) -> &'static str {
+        "cross_entropy_grad"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(
+            inputs[0].shape().clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let classes = call.layout(0).shape()[1];
+        match_float!(self.name(), call.dtype(0), T => {
+            let weight: &[T] = if call.inputs() > 5 { call.input(5) } else { &[] };
+            let (grad, total) = (call.input::<T>(2), f64::from(call.input::<T>(4)[0]));
+            let scale = |row: usize| match self.0.reduction {
+                Reduction::None => f64::from(grad[row]),
+                Reduction::Sum => f64::from(grad[0]),
+                Reduction::Mean => f64::from(grad[0]) / total,
+            };
+            softmax::cross_entropy_backward::<T>(
+                call.input(0), call.input(1), classes, self.0.rule(weight), call.input(3), scale, call.output(0),
+            );
+        });
+        Ok(())
+    }
+}
+
+impl Tensor {
+    /// The cross entropy between these logits `[n, c]` (or `[c]`, or `[n, c, ..]`) and target classes `[n]` (or zero-dim, or
+    /// `[n, ..]`) of i64 (`torch.nn.functional.cross_entropy`).
+    #[track_caller]
+    pub fn cross_entropy(&self, targets: &Tensor, options: CrossEntropy<'_>) -> Result<Tensor> {
+        let context = |error: Error| {
+            error.with_operands(|| vec![self.operand("logits"), targets.operand("targets")])
+        };
+        let op = CrossEntropyLoss {
+            ignore_index: options.ignore_index,
+            label_smoothing: options.label_smoothing,
+            reduction: options.reduction,
+        };
+        let fits = match self.ndim() {
+            0 => false,
+            1 => targets.ndim() == 0,
+            _ => {
+                let spatial = self.shape()[..1].iter().chain(&self.shape()[2..]);
+                spatial.eq(targets.shape().iter())
+            }
+        };
+        if !fits {
+            return Err(context(
+                Error::shape(
+                    "cross_entropy",
+                    format!(
+                        "expected logits [n, c, ..] and targets [n, ..], got {} and {}",
+                        self.shape(),
+                        targets.shape()
+                    ),
+                )
+                .with_hint("targets are class numbers, one per row of logits"),
+            ));
+        }
+        let logits = match self.ndim() {
+            1 => self.unsqueeze(0)?,
+            2 => self.clone(),
+            _ => {
+                let classes = self.shape()[1];
+                let rows = self.transpose(1, -1)?;
+                // [n, .., c]: the order of the other dimensions must be that of the targets.
+                let rows = if self.ndim() == 3 {
+                    rows
+                } else {
+                    self.channels_last()?
+                };
+                rows.reshape_to(&Shape::new(&[self.numel() / classes.max(1), classes]))?
+            }
+        };
+        let flat = targets.reshape_to(&Shape::new(&[targets.numel()]))?;
+        let flat = if flat.dtype() == DType::I32 {
+            flat.to_dtype(DType::I64)?
+        } else {
+            flat
+        };
+        let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![&logits, &flat];
+        inputs.extend(options.weight);
+        let loss = dispatch::call(op, &inputs)?.remove(0);
+        if options.reduction == Reduction::None {
+            loss.reshape_to(targets.shape())
+        } else {
+            Ok(loss)
+        }
+    }
+
+    /// `[n, c, ..]` as `[n, .., c]`.
+    #[track_caller]
+    fn channels_last(&self) -> Result<Tensor> {
+        let order: Vec<isize> = [0]
+            .into_iter()
+            .chain(2..self.ndim() as isize)
+            .chain([1])
+            .collect();
+        self.permute(&order)
+    }
+
+    /// The negative of the chosen log-probabilities (`torch.nn.functional.nll_loss`): of `[n, c]` with targets `[n]`. Options
+    /// are those of [`cross_entropy`](Tensor::cross_entropy), without smoothing.
+    #[track_caller]
+    pub fn nll_loss(&self, targets: &Tensor, options: CrossEntropy<'_>) -> Result<Tensor> {
+        if self.ndim() != 2 || targets.ndim() != 1 || self.shape()[0] != targets.shape()[0] {
+            return Err(Error::shape(
+                "nll_loss",
+                format!(
+                    "expected log-probabilities [n, c] and targets [n], got {} and {}",
+                    self.shape(),
+                    targets.shape()
+                ),
+            )
+            .with_operands(|| vec![self.operand("self"), targets.operand("targets")]));
+        }
+        if targets.dtype() != DType::I64 {
+            return Err(Error::dtype(
+                "nll_loss",
+                format!("expected targets of i64, got {}", targets.dtype()),
+            ));
+        }
+        let counted = targets.ne(options.ignore_index)?;
+        let safe = counted.where_(targets, 0i64)?;
+        let chosen = self.gather(1, &safe.unsqueeze(1)?)?.squeeze(1)?;
+        let mut factor = counted.to_dtype(self.dtype())?;
+        if let Some(weight) = options.weight {
+            factor = factor.mul(&weight.index_select(0, &safe)?)?;
+        }
+        let losses = (-(&chosen * &factor)).eval()?;
+        match options.reduction {
+            Reduction::None => Ok(losses),
+            Reduction::Sum => losses.sum_all(),
+            Reduction::Mean => losses.sum_all()?.div(&factor.sum_all()?),
+        }
+    }
+
+    /// The squared distances of two tensors (`torch.nn.functional.mse_loss`).
+    #[track_caller]
+    pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        (self - target).square().reduced(reduction)
+    }
+
+    /// The absolute distances of two tensors (`torch.nn.functional.l1_loss`).
+    #[track_caller]
+    pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        (self - target).abs().reduced(reduction)
+    }
+
+    /// Binary cross entropy of logits, without overflow (`torch.nn.functional.binary_cross_entropy_with_logits`): targets lie
+    /// between 0 and 1; `weight` scales each element, `pos_weight` the positive part.
+    #[track_caller]
+    pub fn binary_cross_entropy_with_logits(
+        &self,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        pos_weight: Option<&Tensor>,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        if self.shape() != target.shape() {
+            return Err(Error::shape(
+                "binary_cross_entropy_with_logits",
+                format!(
+                    "logits and targets must have one shape, got {} and {}",
+                    self.shape(),
+                    target.shape()
+                ),
+            )
+            .with_operands(|| vec![self.operand("logits"), target.operand("targets")]));
+        }
+        let x = Formula::from(self);
+        let target = Formula::from(target);
+        // -(t log s(x) p + (1 - t) log s(-x)), with s the sigmoid.
+        let positive = x.logsigmoid();
+        let positive = match pos_weight {
+            Some(pos_weight) => positive * &target * pos_weight,
+            None => positive * &target,
+        };
+        let mut loss = -(positive + (-&x).logsigmoid() * (1.0 - &target));
+        if let Some(weight) = weight {
+            loss = loss * weight;
+        }
+        loss.reduced(reduction)
+    }
+}
+
+impl Formula {
+    /// Computes the formula and reduces it.
+    #[track_caller]
+    pub fn reduced(&self, reduction: Reduction) -> Result<Tensor> {
+        match reduction {
+            Reduction::None => self.eval(),
+            Reduction::Mean => self.mean(),
+            Reduction::Sum => self.sum(),
+        }
+    }
+
+    /// The sum of all elements.
+    #[track_caller]
+    pub fn sum(&self) -> Result<Tensor> {
+        self.eval()?.sum_all()
+    }
+
+    /// The mean of all elements.
+    #[track_caller]
+    pub fn mean(&self) -> Result<Tensor> {
+        self.eval()?.mean_all()
+    }
+}
