@@ -147,5 +147,7 @@ macro_rules! plain_fields {
     };
 }
 
-plain_fields!(bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
+plain_fields!(
+    bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64
+);
 plain_fields!(String, &'static str, Device, DType, Scalar, Shape);

@@ -69,7 +69,11 @@ pub(crate) fn load(
             mismatched,
         });
     }
-    no_grad(|| copies.iter().try_for_each(|(source, target)| target.copy_(source).map(drop)))?;
+    no_grad(|| {
+        copies
+            .iter()
+            .try_for_each(|(source, target)| target.copy_(source).map(drop))
+    })?;
     Ok(report)
 }
 
@@ -78,15 +82,23 @@ fn hint(report: &LoadReport) -> String {
     let missing: HashSet<&str> = report.missing.iter().map(String::as_str).collect();
     let unexpected: HashSet<&str> = report.unexpected.iter().map(String::as_str).collect();
     for prefix in WRAPPER_PREFIXES {
-        let fits = |with: &str| with.strip_prefix(prefix).is_some_and(|name| missing.contains(name));
+        let fits = |with: &str| {
+            with.strip_prefix(prefix)
+                .is_some_and(|name| missing.contains(name))
+        };
         if !unexpected.is_empty() && unexpected.iter().all(|name| fits(name)) {
             return format!(
                 "every name in the state dict begins with {prefix:?}, which a wrapper put there: take it off with strip_prefix(state, {prefix:?})"
             );
         }
-        let fits = |with: &str| with.strip_prefix(prefix).is_some_and(|name| unexpected.contains(name));
+        let fits = |with: &str| {
+            with.strip_prefix(prefix)
+                .is_some_and(|name| unexpected.contains(name))
+        };
         if !missing.is_empty() && missing.iter().all(|name| fits(name)) {
-            return format!("the module wraps the one that was saved: load into what its field {prefix:?} holds");
+            return format!(
+                "the module wraps the one that was saved: load into what its field {prefix:?} holds"
+            );
         }
     }
     let pairs = closest_pairs(&report.missing, &report.unexpected);
@@ -101,7 +113,9 @@ fn closest_pairs(missing: &[String], unexpected: &[String]) -> Vec<String> {
     const SHOWN: usize = 5;
     let mut pairs = Vec::new();
     for name in missing.iter().take(4 * SHOWN) {
-        let distances = unexpected.iter().map(|other| (distance(name, other), other));
+        let distances = unexpected
+            .iter()
+            .map(|other| (distance(name, other), other));
         if let Some((distance, other)) = distances.min()
             && distance <= 1 + name.len() / 4
         {

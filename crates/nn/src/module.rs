@@ -170,19 +170,15 @@ impl<M: ModuleFields> ModuleExt for M {
 
     fn to(&self, device: impl IntoDevice) -> Result<()> {
         let device = device.into_device()?;
-        change(
-            self,
-            &|parameter| parameter.moved_to(device),
-            &|buffer| buffer.moved_to(device),
-        )
+        change(self, &|parameter| parameter.moved_to(device), &|buffer| {
+            buffer.moved_to(device)
+        })
     }
 
     fn to_dtype(&self, dtype: DType) -> Result<()> {
-        change(
-            self,
-            &|parameter| parameter.cast_to(dtype),
-            &|buffer| buffer.cast_to(dtype),
-        )
+        change(self, &|parameter| parameter.cast_to(dtype), &|buffer| {
+            buffer.cast_to(dtype)
+        })
     }
 
     fn state_dict(&self) -> Vec<(String, Tensor)> {
@@ -226,7 +222,9 @@ fn change(
         _ => {}
     });
     let changes = changes.into_iter().collect::<Result<Vec<_>>>()?;
-    changes.into_iter().try_for_each(fireclay_tensor::Moved::commit)
+    changes
+        .into_iter()
+        .try_for_each(fireclay_tensor::Moved::commit)
 }
 
 /// What is found on a walk through a module.
@@ -276,7 +274,9 @@ impl Walk<'_> {
 
 impl FieldVisitor for Walk<'_> {
     fn parameter(&mut self, name: &str, parameter: &Parameter) {
-        self.within(name, |walk| (walk.each)(&walk.path, Part::Parameter(parameter)));
+        self.within(name, |walk| {
+            (walk.each)(&walk.path, Part::Parameter(parameter))
+        });
     }
 
     fn buffer(&mut self, name: &str, buffer: &Buffer) {

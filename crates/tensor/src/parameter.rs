@@ -45,7 +45,10 @@ impl Parameter {
         if !tensor.dtype().is_floating_point() {
             return Err(Error::dtype(
                 "Parameter::new",
-                format!("only floating tensors can be trained, got {}", tensor.dtype()),
+                format!(
+                    "only floating tensors can be trained, got {}",
+                    tensor.dtype()
+                ),
             )
             .with_hint("keep whole numbers and bools in a Buffer")
             .with_operands(|| vec![tensor.operand("tensor")]));
@@ -343,7 +346,10 @@ mod tests {
             .unwrap();
         assert!(held_by_optimizer.same(&parameter));
         assert_eq!(held_by_optimizer.id(), parameter.id());
-        assert_eq!(held_by_optimizer.tensor().to_vec::<f64>().unwrap(), [3.0, 4.0]);
+        assert_eq!(
+            held_by_optimizer.tensor().to_vec::<f64>().unwrap(),
+            [3.0, 4.0]
+        );
         assert!(held_by_optimizer.requires_grad());
         assert!(!parameter.same(&two()));
     }
@@ -351,10 +357,20 @@ mod tests {
     #[test]
     fn the_gradient_moves_along() {
         let parameter = two();
-        parameter.tensor().square().unwrap().sum_all().unwrap().backward().unwrap();
+        parameter
+            .tensor()
+            .square()
+            .unwrap()
+            .sum_all()
+            .unwrap()
+            .backward()
+            .unwrap();
         parameter.cast_to(DType::F64).unwrap().commit().unwrap();
         assert_eq!(parameter.tensor().to_vec::<f64>().unwrap(), [1.0, 2.0]);
-        assert_eq!(parameter.grad().unwrap().to_vec::<f64>().unwrap(), [2.0, 4.0]);
+        assert_eq!(
+            parameter.grad().unwrap().to_vec::<f64>().unwrap(),
+            [2.0, 4.0]
+        );
         parameter.zero_grad();
         assert!(parameter.grad().is_none());
     }
@@ -371,7 +387,10 @@ mod tests {
     fn wrong_tensors_are_refused() {
         let whole = Tensor::from_slice(&[1i64], &[1], "cpu").unwrap();
         let text = Parameter::new(whole).unwrap_err().to_string();
-        assert!(text.contains("got i64") && text.contains("Buffer"), "{text}");
+        assert!(
+            text.contains("got i64") && text.contains("Buffer"),
+            "{text}"
+        );
         let longer = Tensor::zeros(&[3], "cpu").unwrap();
         let text = two().set(&longer).unwrap_err().to_string();
         assert!(text.contains("expected shape [2], got [3]"), "{text}");
@@ -380,7 +399,10 @@ mod tests {
     #[test]
     fn the_outermost_name_stays() {
         let parameter = two();
-        assert_eq!(format!("{parameter:?}"), "Parameter(unnamed: f32[2] on cpu)");
+        assert_eq!(
+            format!("{parameter:?}"),
+            "Parameter(unnamed: f32[2] on cpu)"
+        );
         parameter.set_name("net.fc.weight");
         parameter.set_name("weight");
         assert_eq!(parameter.name().as_deref(), Some("net.fc.weight"));

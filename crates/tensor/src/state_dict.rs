@@ -47,8 +47,12 @@ impl<'a> StateDictReader<'a> {
         let numbers = state.numbers.iter();
         StateDictReader {
             what: what.into(),
-            tensors: tensors.map(|(name, tensor)| (name.as_str(), tensor)).collect(),
-            numbers: numbers.map(|(name, number)| (name.as_str(), *number)).collect(),
+            tensors: tensors
+                .map(|(name, tensor)| (name.as_str(), tensor))
+                .collect(),
+            numbers: numbers
+                .map(|(name, number)| (name.as_str(), *number))
+                .collect(),
             missing: Vec::new(),
             mismatched: Vec::new(),
         }
@@ -126,7 +130,12 @@ mod tests {
         assert_eq!(reader.number("step"), 0.0);
         assert!(reader.tensor("a", &zeros(3)).is_none());
         let text = reader.finish().unwrap_err().to_string();
-        for expected in ["Adam", "missing (1): step", "unexpected (1): extra", "expected f32[3], got f32[2]"] {
+        for expected in [
+            "Adam",
+            "missing (1): step",
+            "unexpected (1): extra",
+            "expected f32[3], got f32[2]",
+        ] {
             assert!(text.contains(expected), "{text}");
         }
     }

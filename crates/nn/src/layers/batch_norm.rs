@@ -1,8 +1,7 @@
 //! Batch normalisation.
 
-use fireclay_tensor::{
-    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad,
-};
+use fireclay_tensor::ops::norm::BatchNorm;
+use fireclay_tensor::{Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad};
 
 use crate::field::FieldVisitor;
 use crate::mode::Mode;
@@ -86,7 +85,9 @@ impl Channels {
                 format!("{kind} takes {ndims:?} dimensions, got {}", input.ndim()),
             )
             .with_operands(|| vec![input.operand("input")]))
-            .within(self.weight.as_ref(), || format!("{kind}({})", self.num_features));
+            .within(self.weight.as_ref(), || {
+                format!("{kind}({})", self.num_features)
+            });
         }
         let tensor = |parameter: &Option<Parameter>| parameter.as_ref().map(Parameter::tensor);
         let (weight, bias) = (tensor(&self.weight), tensor(&self.bias));
@@ -102,7 +103,9 @@ impl Channels {
                 momentum: self.share()?,
                 eps: self.eps,
             })
-            .within(self.weight.as_ref(), || format!("{kind}({})", self.num_features))?;
+            .within(self.weight.as_ref(), || {
+                format!("{kind}({})", self.num_features)
+            })?;
         if training && let Some(count) = &self.num_batches_tracked {
             no_grad(|| count.tensor().add_(1i64))?;
         }

@@ -1,6 +1,7 @@
 //! The convolution over images.
 
-use fireclay_tensor::{Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor};
+use fireclay_tensor::ops::conv::Conv2dOptions;
+use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
 
 use super::size::Size2;
 use crate::init;
@@ -79,7 +80,9 @@ impl Conv2d {
         if groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
             return Err(Error::argument(
                 "Conv2d",
-                format!("groups must divide the channels, got groups {groups} for {in_channels} and {out_channels}"),
+                format!(
+                    "groups must divide the channels, got groups {groups} for {in_channels} and {out_channels}"
+                ),
             ));
         }
         let sizes = [[height, width], config.stride, config.dilation];
@@ -92,7 +95,10 @@ impl Conv2d {
         let shape = [out_channels, in_channels / groups, height, width];
         let weight = Tensor::empty(&shape, config.dtype, config.device)?;
         init::default_weight_(&weight)?;
-        let bias = config.bias.then(|| init::default_bias(&weight)).transpose()?;
+        let bias = config
+            .bias
+            .then(|| init::default_bias(&weight))
+            .transpose()?;
         Ok(Conv2d {
             weight: Parameter::new(weight)?,
             bias: bias.map(Parameter::new).transpose()?,

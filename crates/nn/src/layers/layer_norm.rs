@@ -74,7 +74,12 @@ impl Module for LayerNorm {
         let weight = self.weight.as_ref().map(Parameter::tensor);
         let bias = self.bias.as_ref().map(Parameter::tensor);
         input
-            .layer_norm(&self.normalized_shape, weight.as_ref(), bias.as_ref(), self.eps)
+            .layer_norm(
+                &self.normalized_shape,
+                weight.as_ref(),
+                bias.as_ref(),
+                self.eps,
+            )
             .within(self.weight.as_ref(), || {
                 format!("LayerNorm({:?})", self.normalized_shape)
             })
