@@ -2,8 +2,8 @@
 //!
 //! A formula is a generic function over a lane type: one number, a SIMD vector, or (on CUDA) a tracer that
 //! records what is done. The traits hold only operations that IEEE 754 or two's complement defines to
-//! the last bit, so every instantiation of a formula gives the same bits. What is built from them (`exp`,
-//! `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
+//! the last bit, so every instantiation of a formula gives the same bits, except for which NaN a NaN is.
+//! What is built from them (`exp`, `tanh`, `erf`, ...) lives in [`crate::math`] and inherits that.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
@@ -160,8 +160,9 @@ pub trait Arith: Num + Div<Output = Self> {
 
     /// `self * 2^exponent` for a whole `exponent`, rounded once (`torch.ldexp`).
     ///
-    /// `self` is 0, infinite, NaN or of a magnitude from 2^-40 to 2^40, and `exponent` has a magnitude of at most
-    /// 170 (f32) or 1200 (f64); outside of that, and where `exponent` is NaN, the result is unspecified.
+    /// `self` is 0, infinite, NaN or of a magnitude from 2^-40 to 2^40 (or any, where `exponent` is at least -1),
+    /// and `exponent` has a magnitude of at most 170 (f32) or 1200 (f64); outside of that, and where `exponent`
+    /// is NaN, the result is unspecified.
     #[inline(always)]
     fn ldexp(self, exponent: Self) -> Self {
         // In two steps, since 2^exponent itself may be out of range. The first step is exact.

@@ -12,11 +12,14 @@ pub trait Pointwise<const N: usize, const M: usize = 1>: Send + Sync + 'static {
     const WHOLE: bool = false;
 
     /// The function on floating lanes.
+    ///
+    /// Mark it `#[inline(always)]`, here and in whatever it calls: SIMD lanes are fast only where all of it is
+    /// inlined into one loop.
     fn eval<A: Arith>(&self, x: [A; N]) -> [A; M];
 
     /// The function on whole numbers, where it has one (`add` has, `exp` has not).
     ///
-    /// Called only where [`WHOLE`](Self::WHOLE) is true.
+    /// Scalar lanes are `Wrapping<i64>`, since whole numbers wrap around. Called only where [`WHOLE`](Self::WHOLE) is true.
     fn eval_int<I: Num>(&self, x: [I; N]) -> [I; M] {
         let _ = x;
         unreachable!("a pointwise function without a whole-number form was called on whole numbers")

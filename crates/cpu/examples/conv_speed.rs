@@ -1,8 +1,9 @@
-//! Times convolution and its gradients; `cargo run --release -p fireclay-cpu --example conv_speed`.
+//! Times convolution, maximum pooling and their gradients; `cargo run --release -p fireclay-cpu --example conv_speed`.
 
 use fireclay_cpu::conv::{
     Conv2dShape, conv2d, conv2d_backward_bias, conv2d_backward_input, conv2d_backward_weight,
 };
+use fireclay_cpu::pool::{Pool2dShape, max_pool2d, max_pool2d_backward};
 use std::time::Instant;
 
 fn main() {
@@ -89,6 +90,29 @@ fn main() {
             shape.height,
             shape.width,
             shape.batch,
+        );
+    }
+    for (planes, size) in [(64 * 32, 28), (64 * 64, 14)] {
+        let shape = Pool2dShape {
+            planes,
+            height: size,
+            width: size,
+            kernel: [2, 2],
+            stride: [2, 2],
+            padding: [0, 0],
+            dilation: [1, 1],
+            ceil_mode: false,
+        };
+        let input: Vec<f32> = (0..planes * size * size)
+            .map(|index| (index * 7919 % 1000) as f32)
+            .collect();
+        let mut output = vec![0.0; input.len() / 4];
+        let mut indices = vec![0; input.len() / 4];
+        let mut grad_input = input.clone();
+        let forward = best(|| max_pool2d(&shape, &input, &mut output, &mut indices));
+        let backward = best(|| max_pool2d_backward(&shape, &output, &indices, &mut grad_input));
+        eprintln!(
+            "max_pool2d 2x2, {planes} planes of {size}x{size}: forward {forward:6.3} ms, backward {backward:6.3}"
         );
     }
 }

@@ -7,7 +7,7 @@
 use fireclay_core::arith::Arith;
 use fireclay_core::math;
 use fireclay_core::pointwise::Pointwise;
-use fireclay_cpu::isa::{Isa, isa, supported};
+use fireclay_cpu::isa::{Isa, supported};
 use fireclay_cpu::kernel::{Class, Kernel, run_pointwise};
 use std::hint::black_box;
 use std::time::Instant;
@@ -48,7 +48,7 @@ fn main() {
     }
     static_add();
     #[cfg(target_arch = "x86_64")]
-    if isa() == Isa::Avx512 {
+    if fireclay_cpu::isa::isa() == Isa::Avx512 {
         stores();
     }
 }

@@ -1,4 +1,4 @@
-//! SIMD lane types: [`Arith`](fireclay_core::arith::Arith) on vectors, one file per instruction set.
+//! SIMD lane types: [`Arith`] on vectors, one file per instruction set.
 //!
 //! # Note [Lanes inside target features]
 //! A lane type's methods call intrinsics of its instruction set and are all `#[inline(always)]`. They may run

@@ -8,7 +8,7 @@
 //! blocks of B and A are copied into panels that the caches hold, and a kernel in registers runs over them
 //! (`tile`). What is small is not copied but read in place; matrix-vector products have loops of their own.
 //! Our own kernels instead of a crate: on a two-core Sapphire Rapids, `gemm` 0.19 took two to three times as
-//! long as MKL at 1024 and 2048 square, and cost 16 packages.
+//! long as MKL at 1024 and 2048 square, and cost 17 packages.
 //!
 //! # Bits
 //! Every number of C is one sum over k in ascending order, cut into blocks by k alone, so it depends neither on
@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) mod tile;
 pub(crate) mod transpose;
-mod vector;
+pub(crate) mod vector;
 
 pub use sixteen::{SixteenBit, gemm_16};
 
@@ -364,8 +364,16 @@ impl<T: Float> Product<T> {
 }
 
 /// A pointer that tasks share; each uses its own part of what it points to.
-#[derive(Clone, Copy)]
 pub(crate) struct Shared<T>(*mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<T> {}
+
 // SAFETY: whoever makes one sees to it that tasks use disjoint parts.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.

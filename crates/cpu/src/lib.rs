@@ -16,5 +16,7 @@ pub mod norm;
 pub mod parallel;
 pub mod pool;
 pub mod program;
+pub mod random;
 pub mod reduce;
 pub mod softmax;
+pub(crate) mod vectorize;

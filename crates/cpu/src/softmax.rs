@@ -1,252 +1,430 @@
-//! Softmax, log-softmax and cross entropy over rows, forward and backward.
+//! Softmax, log-softmax and cross-entropy over the last dim of contiguous `[rows, cols]`, forward and backward.
 //!
-//! Sums have the order of `norm`'s: fixed lanes over blocks, blocks in f64.
+//! A row is worked on while it's in the cache, in several passes that use the output as scratch memory. Sums have the
+//! order of `Note [Order of a reduction]` within blocks; the blocks of a long row are added from the first to the last.
+//! So the bits are the same for any number of threads and any instruction set.
 
-use fireclay_core::arith::Arith;
-use fireclay_core::math;
-
-use crate::gemm::{Float, Shared};
-use crate::isa::vectorized;
-use crate::norm::sum_of;
+use crate::arch::SimdLanes;
 use crate::parallel;
+use crate::reduce::{BLOCK, Element, Max, Sum, reduce_block};
+use crate::vectorize::{Parts, Vectorize, vectorized};
+use fireclay_core::arith::Arith;
+use fireclay_core::math::{exp, log};
+use std::fmt;
 
-/// Lanes of a maximum.
-const LANES: usize = 32;
-/// Elements a parallel task works on at least.
-const TASK: usize = 1 << 14;
+/// How many elements a task should have at least.
+const GRAIN: usize = 16 << 10;
 
-/// Runs `work` for each of `rows` rows of `cols` elements.
-fn for_rows(rows: usize, cols: usize, work: impl Fn(usize) + Sync) {
-    let per_task = (TASK / cols.max(1)).max(1);
-    parallel::run(rows.div_ceil(per_task), |task| {
-        vectorized(
+/// f32 or f64.
+#[expect(
+    private_bounds,
+    reason = "the lanes are the crate's own, which also keeps others from implementing it"
+)]
+pub trait Real: Element + Arith + HasLanes {}
+
+impl Real for f32 {}
+impl Real for f64 {}
+
+/// `exp(x - max) / sum(exp(x - max))` by row (`torch.softmax`).
+///
+/// # Panics
+/// If the slices differ in length, or it isn't a multiple of `cols`.
+pub fn softmax<T: Real>(input: &[T], cols: usize, out: &mut [T]) {
+    by_rows(Forward { input, log: false }, [input], cols, out);
+}
+
+/// `x - max - log(sum(exp(x - max)))` by row (`torch.log_softmax`).
+///
+/// # Panics
+/// If the slices differ in length, or it isn't a multiple of `cols`.
+pub fn log_softmax<T: Real>(input: &[T], cols: usize, out: &mut [T]) {
+    by_rows(Forward { input, log: true }, [input], cols, out);
+}
+
+/// The gradient of [`softmax`] with respect to its input: `(g - sum(g * y)) * y` by row, `g` being the gradient of the
+/// output `y`.
+///
+/// # Panics
+/// If the slices differ in length, or it isn't a multiple of `cols`.
+pub fn softmax_backward<T: Real>(grad: &[T], output: &[T], cols: usize, out: &mut [T]) {
+    by_rows(
+        Backward {
+            grad,
+            output,
+            log: false,
+        },
+        [grad, output],
+        cols,
+        out,
+    );
+}
+
+/// The gradient of [`log_softmax`] with respect to its input: `g - exp(y) * sum(g)` by row, `g` being the gradient of
+/// the output `y`.
+///
+/// # Panics
+/// If the slices differ in length, or it isn't a multiple of `cols`.
+pub fn log_softmax_backward<T: Real>(grad: &[T], output: &[T], cols: usize, out: &mut [T]) {
+    by_rows(
+        Backward {
+            grad,
+            output,
+            log: true,
+        },
+        [grad, output],
+        cols,
+        out,
+    );
+}
+
+/// A target that is no class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetOutOfRange {
+    /// The row it belongs to.
+    pub row: usize,
+    /// The target.
+    pub target: i64,
+    /// How many classes there are.
+    pub classes: usize,
+}
+
+impl fmt::Display for TargetOutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TargetOutOfRange {
+            row,
+            target,
+            classes,
+        } = self;
+        write!(
+            f,
+            "target {target} of row {row} is out of range, expected 0 to {}",
+            classes.saturating_sub(1)
+        )
+    }
+}
+
+impl std::error::Error for TargetOutOfRange {}
+
+/// Cross-entropy of logits by row: `losses[row] = logsumexp(x) - x[target]`, 0 where the target is `ignored`
+/// (`torch.nn.functional.cross_entropy`, `reduction="none"`). `logsumexp` is kept for the backward pass.
+///
+/// # Errors
+/// If a target is neither a class nor `ignored`; nothing is written then.
+///
+/// # Panics
+/// If the slices' lengths don't fit.
+pub fn cross_entropy<T: Real>(
+    logits: &[T],
+    cols: usize,
+    targets: &[i64],
+    ignored: Option<i64>,
+    losses: &mut [T],
+    logsumexp: &mut [T],
+) -> Result<(), TargetOutOfRange> {
+    let rows = targets.len();
+    assert_eq!(
+        [logits.len(), losses.len(), logsumexp.len()],
+        [rows * cols, rows, rows],
+        "one target for each row"
+    );
+    let bad = |&target: &i64| {
+        Some(target) != ignored && usize::try_from(target).map_or(true, |target| target >= cols)
+    };
+    if let Some(row) = targets.iter().position(bad) {
+        return Err(TargetOutOfRange {
+            row,
+            target: targets[row],
+            classes: cols,
+        });
+    }
+    let (loss_parts, sum_parts) = (Parts::new(losses), Parts::new(logsumexp));
+    parallel::for_ranges(rows, (GRAIN / cols.max(1)).max(1), |range| {
+        // SAFETY: the ranges of different tasks don't overlap.
+        let (losses, logsumexp) = unsafe {
+            (
+                loss_parts.part(range.start, range.len()),
+                sum_parts.part(range.start, range.len()),
+            )
+        };
+        let logits = &logits[range.start * cols..range.end * cols];
+        vectorized(CrossEntropy {
+            logits,
+            cols,
+            targets: &targets[range],
+            ignored,
+            losses,
+            logsumexp,
+        });
+    });
+    Ok(())
+}
+
+/// The gradient of [`cross_entropy`] with respect to the logits: `(exp(x - logsumexp) - onehot(target)) * scale` by row,
+/// 0 where the target is `ignored`. `scale` has the gradient of each row's loss.
+///
+/// # Panics
+/// If the slices' lengths don't fit, or a target is neither a class nor `ignored`.
+pub fn cross_entropy_backward<T: Real>(
+    logits: &[T],
+    cols: usize,
+    targets: &[i64],
+    ignored: Option<i64>,
+    logsumexp: &[T],
+    scale: &[T],
+    out: &mut [T],
+) {
+    let rows = targets.len();
+    assert_eq!(
+        [logits.len(), logsumexp.len(), scale.len()],
+        [rows * cols, rows, rows],
+        "one target for each row"
+    );
+    by_rows(
+        CrossEntropyBackward {
+            logits,
+            targets,
+            ignored,
+            logsumexp,
+            scale,
+        },
+        [logits],
+        cols,
+        out,
+    );
+}
+
+/// What a row's kernel needs of its element type.
+trait HasLanes: Into<f64> {
+    /// The lanes of this type among those of an instruction set.
+    type Lanes<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>>: SimdLanes<Elem = Self>;
+
+    /// The largest element; NaN if any is.
+    fn row_max(row: &[Self]) -> Self;
+    /// The sum, in the order that the head of this file names.
+    fn row_sum(row: &[Self]) -> Self;
+}
+
+macro_rules! has_lanes {
+    ($type:ty, $lanes:ident) => {
+        impl HasLanes for $type {
+            type Lanes<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>> = $lanes;
+
             #[inline(always)]
-            || (task * per_task..((task + 1) * per_task).min(rows)).for_each(&work),
-        );
+            fn row_max(row: &[$type]) -> $type {
+                reduce_block(Max, row, 0.0)
+            }
+            #[inline(always)]
+            fn row_sum(row: &[$type]) -> $type {
+                let mut sum = 0.0;
+                for block in row.chunks(BLOCK) {
+                    sum += reduce_block(Sum, block, 0.0);
+                }
+                sum
+            }
+        }
+    };
+}
+
+has_lanes!(f32, F);
+has_lanes!(f64, D);
+
+/// What makes a row of output.
+trait RowKernel<T: Real>: Copy + Sync {
+    /// Makes row number `row`, whose elements are `start` to `start + out.len() - 1`. Must be `#[inline(always)]`.
+    fn row<V: SimdLanes<Elem = T>>(self, row: usize, start: usize, out: &mut [T]);
+}
+
+fn by_rows<T: Real, K: RowKernel<T>, const N: usize>(
+    kernel: K,
+    inputs: [&[T]; N],
+    cols: usize,
+    out: &mut [T],
+) {
+    assert!(
+        inputs.iter().all(|input| input.len() == out.len()),
+        "inputs and output have the same length"
+    );
+    if out.is_empty() {
+        return;
+    }
+    assert!(out.len().is_multiple_of(cols), "the output has whole rows");
+    let rows = out.len() / cols;
+    let parts = Parts::new(out);
+    parallel::for_ranges(rows, (GRAIN / cols).max(1), |range| {
+        // SAFETY: the ranges of different tasks don't overlap.
+        let out = unsafe { parts.part(range.start * cols, range.len() * cols) };
+        vectorized(Rows {
+            kernel,
+            first: range.start,
+            cols,
+            out,
+        });
     });
 }
 
-/// The largest element, NaN if there is one; minus infinity of none.
-#[inline(always)]
-fn maximum<T: Float + Arith>(row: &[T]) -> T {
-    let mut lanes = [T::of(f64::NEG_INFINITY); LANES];
-    let mut chunks = row.chunks_exact(LANES);
-    for chunk in &mut chunks {
-        for lane in 0..LANES {
-            lanes[lane] = lanes[lane].maximum(chunk[lane]);
+struct Rows<'a, T, K> {
+    kernel: K,
+    first: usize,
+    cols: usize,
+    out: &'a mut [T],
+}
+
+impl<T: Real, K: RowKernel<T>> Vectorize for Rows<'_, T, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>>(self) {
+        for (row, out) in (self.first..).zip(self.out.chunks_exact_mut(self.cols)) {
+            self.kernel.row::<T::Lanes<F, D>>(row, row * self.cols, out);
         }
     }
-    for (lane, &x) in chunks.remainder().iter().enumerate() {
-        lanes[lane] = lanes[lane].maximum(x);
-    }
-    lanes
-        .into_iter()
-        .reduce(|a, b| a.maximum(b))
-        .unwrap_or(T::ZERO)
 }
 
-/// The maximum of a row, and `log(sum(exp(x - maximum)))`.
-#[inline(always)]
-fn log_sum<T: Float + Arith>(row: &[T]) -> (T, f64) {
-    let largest = maximum(row);
-    // An infinite maximum would give infinity minus infinity.
-    let shift = if largest.to_f64().is_infinite() {
-        T::ZERO
-    } else {
-        largest
-    };
-    let sum = sum_of([row], |[x]| math::exp(x - shift));
-    (shift, sum.ln())
-}
-
-/// `y = exp(x) / sum(exp(x))` of each row, or its logarithm if `log` (`torch.softmax`, `torch.log_softmax`).
-///
-/// # Panics
-/// If a slice doesn't have `rows * cols` elements.
-pub fn softmax<T: Float + Arith>(x: &[T], rows: usize, cols: usize, log: bool, y: &mut [T]) {
-    assert!(x.len() == rows * cols && y.len() == x.len());
-    let y = Shared::new(y);
-    for_rows(
-        rows,
-        cols,
-        #[inline(always)]
-        |row| {
-            let x = &x[row * cols..][..cols];
-            // SAFETY: each row belongs to one task.
-            let y = unsafe { y.slice(row * cols, cols) };
-            if log {
-                let (shift, log_sum) = log_sum(x);
-                let log_sum = T::from_f64(log_sum);
-                for (y, &x) in y.iter_mut().zip(x) {
-                    *y = x - shift - log_sum;
-                }
-                return;
-            }
-            let shift = maximum(x);
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = math::exp(x - shift);
-            }
-            let scale = T::from_f64(1.0 / sum_of([&*y], |[y]| y));
-            y.iter_mut().for_each(|y| *y = *y * scale);
-        },
-    );
-}
-
-/// The gradient of [`softmax`], from its result: `(g - sum(g * y)) * y`, or `g - exp(y) * sum(g)` if `log`.
-///
-/// # Panics
-/// If a slice doesn't have `rows * cols` elements.
-pub fn softmax_backward<T: Float + Arith>(
-    y: &[T],
-    grad: &[T],
-    rows: usize,
-    cols: usize,
-    log: bool,
-    grad_x: &mut [T],
-) {
-    assert!(y.len() == rows * cols && grad.len() == y.len() && grad_x.len() == y.len());
-    let grad_x = Shared::new(grad_x);
-    for_rows(
-        rows,
-        cols,
-        #[inline(always)]
-        |row| {
-            let (y, grad) = (&y[row * cols..][..cols], &grad[row * cols..][..cols]);
-            // SAFETY: each row belongs to one task.
-            let out = unsafe { grad_x.slice(row * cols, cols) };
-            if log {
-                let sum = T::from_f64(sum_of([grad], |[grad]| grad));
-                for ((out, &y), &grad) in out.iter_mut().zip(y).zip(grad) {
-                    *out = grad - math::exp(y) * sum;
-                }
-            } else {
-                let dot = T::from_f64(sum_of([y, grad], |[y, grad]| y * grad));
-                for ((out, &y), &grad) in out.iter_mut().zip(y).zip(grad) {
-                    *out = (grad - dot) * y;
-                }
-            }
-        },
-    );
-}
-
-/// What cross entropy takes besides logits and targets.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossEntropyRule<'a, T> {
-    /// A factor per class; empty for ones.
-    pub weight: &'a [T],
-    /// Rows of this target count for nothing.
-    pub ignore_index: i64,
-    /// The share of the target that is spread over all classes.
-    pub label_smoothing: f64,
-}
-
-/// The loss of each row of logits, from its class (`torch.nn.functional.cross_entropy`, `reduction="none"`), and
-/// `log(sum(exp(x)))` of each row for the backward pass.
-///
-/// # Panics
-/// If a slice doesn't have the length that the sizes say, or a target that isn't ignored lies outside of `cols`.
-pub fn cross_entropy<T: Float + Arith>(
-    x: &[T],
-    targets: &[i64],
-    cols: usize,
-    rule: CrossEntropyRule<'_, T>,
-    loss: &mut [T],
-    log_sums: &mut [T],
-) {
-    let rows = targets.len();
-    assert!(x.len() == rows * cols && loss.len() == rows && log_sums.len() == rows);
-    assert!(rule.weight.is_empty() || rule.weight.len() == cols);
-    let (loss, log_sums) = (Shared::new(loss), Shared::new(log_sums));
-    for_rows(
-        rows,
-        cols,
-        #[inline(always)]
-        |row| {
-            let x = &x[row * cols..][..cols];
-            let (shift, log_sum) = log_sum(x);
-            let total = shift.to_f64() + log_sum;
-            let target = targets[row];
-            let value = if target == rule.ignore_index {
-                0.0
-            } else {
-                let class = target as usize;
-                let weight = rule.weight.get(class).map_or(1.0, |weight| weight.to_f64());
-                let nll = weight * (log_sum - (x[class] - shift).to_f64());
-                if rule.label_smoothing == 0.0 {
-                    nll
-                } else {
-                    let smooth: f64 = (0..cols)
-                        .map(|class| {
-                            let weight =
-                                rule.weight.get(class).map_or(1.0, |weight| weight.to_f64());
-                            weight * (log_sum - (x[class] - shift).to_f64())
-                        })
-                        .sum();
-                    (1.0 - rule.label_smoothing) * nll + rule.label_smoothing / cols as f64 * smooth
-                }
-            };
-            // SAFETY: each row belongs to one task.
+/// `out[i] = f(out[i], x[i])` in lanes of type `$lanes`. A macro, since a closure isn't inlined for sure: see
+/// `Note [Lanes inside target features]`.
+macro_rules! update {
+    ($lanes:ty, $out:expr, $x:expr, |$old:pat_param, $element:pat_param| $value:expr) => {{
+        let (out, x): (&mut [_], &[_]) = (&mut *$out, $x);
+        let len = out.len();
+        assert_eq!(x.len(), len);
+        let whole = len / <$lanes>::LANES * <$lanes>::LANES;
+        for start in (0..whole).step_by(<$lanes>::LANES) {
+            // SAFETY: start + LANES <= whole <= len, the length of both slices.
             unsafe {
-                loss.slice(row, 1)[0] = T::from_f64(value);
-                log_sums.slice(row, 1)[0] = T::from_f64(total);
+                let ($old, $element) = (
+                    <$lanes>::load(out.as_ptr().add(start)),
+                    <$lanes>::load(x.as_ptr().add(start)),
+                );
+                $value.store(out.as_mut_ptr().add(start));
             }
-        },
-    );
+        }
+        if whole < len {
+            // SAFETY: whole + (len - whole) is the length of both slices, and len - whole < LANES.
+            unsafe {
+                let ($old, $element) = (
+                    <$lanes>::load_first(out.as_ptr().add(whole), len - whole),
+                    <$lanes>::load_first(x.as_ptr().add(whole), len - whole),
+                );
+                $value.store_first(out.as_mut_ptr().add(whole), len - whole);
+            }
+        }
+    }};
 }
 
-/// The gradient of [`cross_entropy`]: `scale[row] * (softmax * total weight - weighted target)` for each row.
-///
-/// # Panics
-/// As [`cross_entropy`].
-pub fn cross_entropy_backward<T: Float + Arith>(
-    x: &[T],
-    targets: &[i64],
+#[derive(Clone, Copy)]
+struct Forward<'a, T> {
+    input: &'a [T],
+    log: bool,
+}
+
+impl<T: Real> RowKernel<T> for Forward<'_, T> {
+    #[inline(always)]
+    fn row<V: SimdLanes<Elem = T>>(self, _: usize, start: usize, out: &mut [T]) {
+        let x = &self.input[start..start + out.len()];
+        let (max, sum) = exponentials::<T, V>(x, out);
+        if self.log {
+            let (max, log_sum) = (broadcast::<T, V>(max), broadcast::<T, V>(log(sum)));
+            update!(V, out, x, |_, x| (x - max - log_sum));
+        } else {
+            let sum = broadcast::<T, V>(sum);
+            update!(V, out, x, |y, _| (y / sum));
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Backward<'a, T> {
+    grad: &'a [T],
+    output: &'a [T],
+    log: bool,
+}
+
+impl<T: Real> RowKernel<T> for Backward<'_, T> {
+    #[inline(always)]
+    fn row<V: SimdLanes<Elem = T>>(self, _: usize, start: usize, out: &mut [T]) {
+        let (g, y) = (
+            &self.grad[start..start + out.len()],
+            &self.output[start..start + out.len()],
+        );
+        if self.log {
+            let sum = broadcast::<T, V>(T::row_sum(g));
+            update!(V, out, y, |_, y| exp(y) * sum);
+            update!(V, out, g, |product, g| (g - product));
+        } else {
+            out.copy_from_slice(g);
+            update!(V, out, y, |g, y| (g * y));
+            let sum = broadcast::<T, V>(T::row_sum(out));
+            update!(V, out, g, |_, g| (g - sum));
+            update!(V, out, y, |difference, y| (difference * y));
+        }
+    }
+}
+
+struct CrossEntropy<'a, T> {
+    logits: &'a [T],
     cols: usize,
-    rule: CrossEntropyRule<'_, T>,
-    log_sums: &[T],
-    scale: impl Fn(usize) -> f64 + Sync,
-    grad_x: &mut [T],
-) {
-    let rows = targets.len();
-    assert!(x.len() == rows * cols && grad_x.len() == x.len() && log_sums.len() == rows);
-    let (smoothing, spread) = (
-        rule.label_smoothing,
-        rule.label_smoothing / cols.max(1) as f64,
-    );
-    let all: f64 = if rule.weight.is_empty() {
-        cols as f64
-    } else {
-        rule.weight.iter().map(|weight| weight.to_f64()).sum()
-    };
-    let grad_x = Shared::new(grad_x);
-    for_rows(
-        rows,
-        cols,
-        #[inline(always)]
-        |row| {
-            let x = &x[row * cols..][..cols];
-            // SAFETY: each row belongs to one task.
-            let out = unsafe { grad_x.slice(row * cols, cols) };
-            if targets[row] == rule.ignore_index {
-                out.fill(T::ZERO);
-                return;
-            }
-            let class = targets[row] as usize;
-            let weight =
-                (1.0 - smoothing) * rule.weight.get(class).map_or(1.0, |weight| weight.to_f64());
-            let scale = scale(row);
-            let factor = T::from_f64(scale * (weight + spread * all));
-            let total = log_sums[row];
-            for (out, &x) in out.iter_mut().zip(x) {
-                *out = math::exp(x - total) * factor;
-            }
-            out[class] = out[class] - T::from_f64(scale * weight);
-            if smoothing != 0.0 {
-                for (class, out) in out.iter_mut().enumerate() {
-                    let weight = rule.weight.get(class).map_or(1.0, |weight| weight.to_f64());
-                    *out = *out - T::from_f64(scale * spread * weight);
-                }
-            }
-        },
-    );
+    targets: &'a [i64],
+    ignored: Option<i64>,
+    losses: &'a mut [T],
+    logsumexp: &'a mut [T],
+}
+
+impl<T: Real> Vectorize for CrossEntropy<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>>(self) {
+        let mut scratch = vec![T::default(); self.cols];
+        for (row, &target) in self.targets.iter().enumerate() {
+            let x = &self.logits[row * self.cols..][..self.cols];
+            let (max, sum) = exponentials::<T, T::Lanes<F, D>>(x, &mut scratch);
+            self.logsumexp[row] = max + log(sum);
+            self.losses[row] = match self.ignored {
+                Some(ignored) if target == ignored => T::default(),
+                _ => self.logsumexp[row] - x[target as usize],
+            };
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct CrossEntropyBackward<'a, T> {
+    logits: &'a [T],
+    targets: &'a [i64],
+    ignored: Option<i64>,
+    logsumexp: &'a [T],
+    scale: &'a [T],
+}
+
+impl<T: Real> RowKernel<T> for CrossEntropyBackward<'_, T> {
+    #[inline(always)]
+    fn row<V: SimdLanes<Elem = T>>(self, row: usize, start: usize, out: &mut [T]) {
+        let target = self.targets[row];
+        if Some(target) == self.ignored {
+            return out.fill(T::default());
+        }
+        let x = &self.logits[start..start + out.len()];
+        let (logsumexp, scale) = (
+            broadcast::<T, V>(self.logsumexp[row]),
+            broadcast::<T, V>(self.scale[row]),
+        );
+        update!(V, out, x, |_, x| exp(x - logsumexp));
+        let of_target = &mut out[target as usize];
+        *of_target = *of_target - T::int(1);
+        update!(V, out, x, |y, _| (y * scale));
+    }
+}
+
+/// Writes `exp(x - max(x))` to `out` and returns the maximum and the sum of what was written.
+#[inline(always)]
+fn exponentials<T: Real, V: SimdLanes<Elem = T>>(x: &[T], out: &mut [T]) -> (T, T) {
+    let max = T::row_max(x);
+    let maxima = broadcast::<T, V>(max);
+    update!(V, out, x, |_, x| exp(x - maxima));
+    (max, T::row_sum(out))
+}
+
+#[inline(always)]
+fn broadcast<T: Real, V: SimdLanes<Elem = T>>(value: T) -> V {
+    V::of(value.into())
 }

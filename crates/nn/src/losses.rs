@@ -1,7 +1,6 @@
 //! Losses as modules of two inputs. As functions they are methods of `Tensor`.
 
-use fireclay_tensor::ops::loss::{CrossEntropy, Reduction};
-use fireclay_tensor::{Buffer, Error, Result, Tensor};
+use fireclay_tensor::{Buffer, CrossEntropy, Error, Reduction, Result, Tensor};
 
 /// Cross entropy between logits `[n, classes]` (or `[n, classes, ..]`) and target classes `[n]` (or `[n, ..]`) of i64
 /// (`torch.nn.CrossEntropyLoss`).

@@ -296,14 +296,7 @@ fn separate(inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor;
 }
 
 fn metas<'a>(inputs: &'a [&Tensor]) -> SmallVec<[Meta<'a>; 4]> {
-    inputs
-        .iter()
-        .map(|input| Meta {
-            layout: input.layout(),
-            dtype: input.dtype(),
-            device: input.device(),
-        })
-        .collect()
+    inputs.iter().map(|input| input.meta()).collect()
 }
 
 fn check_devices<'a>(

@@ -7,6 +7,7 @@ pub mod dispatch;
 mod display;
 mod formula;
 pub mod function;
+mod generator;
 pub mod op;
 pub mod ops;
 mod parameter;
@@ -23,7 +24,14 @@ pub use fireclay_core::{
 };
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
+pub use generator::{Generator, GeneratorState, default_generator, manual_seed};
 pub use op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
+pub use ops::{
+    conv::Conv2dOptions,
+    loss::{CrossEntropy, Reduction},
+    norm::BatchNorm,
+    pool::{AvgPool2d, Pool2d},
+};
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use state_dict::{StateDict, StateDictReader};
 pub use storage::CpuCall;

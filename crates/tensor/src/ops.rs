@@ -10,6 +10,7 @@ pub mod loss;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
+pub mod random;
 pub mod reduce;
 pub(crate) mod row;
 pub mod softmax;

@@ -1,12 +1,11 @@
 //! Angles as quarter turns and a rest of at most pi/4, for every finite angle.
 
-use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
+use super::double_word::{FRAC_PI_2_LOW, Pair, quick_two_sum, two_product, two_sum};
 use super::polynomial::{by_width, mantissa_bits, rounded_product};
 use crate::arith::{Arith, Bits, Mask};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// pi/2 less its nearest f64, and what is left.
-const FRAC_PI_2_LOW: f64 = 6.123233995736766e-17;
+/// What two f64 leave of pi/2.
 const FRAC_PI_2_LOWEST: f64 = -1.4973849048591833e-33;
 
 /// `(n, r)` with `a = n pi/2 + r`, for `a >= 0`: the two lowest bits of `n` are right, and so is `r` within 1 ulp.

@@ -40,6 +40,13 @@ pub(super) fn two_product<A: Arith>(a: A, b: A) -> Pair<A> {
     }
 }
 
+/// What the nearest f64 leaves of ln(2), log2(e), log10(e), log10(2) and pi/2.
+pub(super) const LN_2_LOW: f64 = 2.3190468138462996e-17;
+pub(super) const LOG2_E_LOW: f64 = 2.0355273740931033e-17;
+pub(super) const LOG10_E_LOW: f64 = 1.098319650216765e-17;
+pub(super) const LOG10_2_LOW: f64 = -2.8037281277851704e-18;
+pub(super) const FRAC_PI_2_LOW: f64 = 6.123233995736766e-17;
+
 impl<A: Arith> Pair<A> {
     /// A constant given as the sum of two f64, to twice the precision of the lanes.
     #[inline(always)]

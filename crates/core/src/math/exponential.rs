@@ -1,12 +1,9 @@
 //! `exp`, `exp2` and `expm1`: `e^x = 2^n e^r` with a whole `n` and `|r| <= ln(2) / 2`, and a polynomial for `e^r`.
 
-use super::double_word::{Pair, quick_two_sum, two_sum};
+use super::double_word::{LN_2_LOW, Pair, quick_two_sum, two_product, two_sum};
 use super::polynomial::{at_least, at_most, by_width, fit, rounded_product};
 use crate::arith::Arith;
 use std::f64::consts::{LN_2, LOG2_E};
-
-/// `ln 2` less its nearest f64.
-const LN_2_LOW: f64 = 2.3190468138462996e-17;
 
 /// `e^x` (`torch.exp`).
 #[inline(always)]
@@ -14,7 +11,7 @@ pub fn exp<A: Arith>(x: A) -> A {
     let x = at_most(x, by_width(90.0, 711.0));
     let x = at_least(x, by_width(-105.0, -746.0));
     let (value, n) = exp_parts(x);
-    value.ldexp(n)
+    value.hi.ldexp(n)
 }
 
 /// `2^x` (`torch.exp2`).
@@ -29,29 +26,30 @@ pub fn exp2<A: Arith>(x: A) -> A {
 pub fn expm1<A: Arith>(x: A) -> A {
     let within = at_most(x, by_width(89.0, 710.0));
     let (n, r) = reduce(at_least(within, by_width(-20.0, -40.0)));
-    let near = (r * r).mul_add(fit(r, EXP_F32, EXP_F64), r);
-    // 2^n (near + 1) - 1, by way of half of it, since 2^n may be out of range.
+    let square_term = r.hi * r.hi * fit(r.hi, EXP_F32, EXP_F64);
+    let near = quick_two_sum(r.hi, square_term);
+    // 2^n (near + 1) - 1, by way of half of it, since 2^n may be out of range. For n = 1 about half of near cancels.
     let half_scale = A::of(1.0).ldexp(n - A::of(1.0));
-    let half = near.mul_add(half_scale, half_scale - A::of(0.5));
-    A::select(n.eq(A::of(0.0)), near, half + half).copysign(x)
+    let half = near.hi.mul_add(half_scale, half_scale - A::of(0.5));
+    let half = (near.lo + r.lo).mul_add(half_scale, half);
+    A::select(n.eq(A::of(0.0)), near.hi, half + half).copysign(x)
 }
 
 /// `e^x` as a number near 1 to be multiplied by `2^n`, with `n`; for `x` from -746 to 711 (f32: from -105 to 92).
+///
+/// The number is a pair, whose sum is more exact than its high part by the last rounding.
 #[inline(always)]
-pub(super) fn exp_parts<A: Arith>(x: A) -> (A, A) {
-    let (n, r) = reduce(x);
+pub(super) fn exp_parts<A: Arith>(x: A) -> (Pair<A>, A) {
+    let (n, Pair { hi: r, .. }) = reduce(x);
     let near = (r * r).mul_add(fit(r, EXP_F32, EXP_F64), r);
-    (near + A::of(1.0), n)
+    (quick_two_sum(A::of(1.0), near), n)
 }
 
 /// `e^(hi + lo)` as a pair to be multiplied by `2^n`, with `n`; for `hi` as above.
 #[inline(always)]
 pub(super) fn exp_pair<A: Arith>(x: Pair<A>) -> (Pair<A>, A) {
-    let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
-    let n = rounded_product(x.hi, A::of(LOG2_E));
-    let exact = n.mul_add(-ln_2.hi, x.hi);
-    let r = n.mul_add(-ln_2.lo, exact);
-    let r = two_sum(r, n.mul_add(-ln_2.lo, exact - r) + x.lo);
+    let (n, r) = reduce(x.hi);
+    let r = two_sum(r.hi, r.lo + x.lo);
     let tail = (r.hi * r.hi).mul_add(fit(r.hi, EXP_F32, EXP_F64), r.lo.mul_add(r.hi, r.lo));
     let sum = quick_two_sum(A::of(1.0), r.hi);
     (
@@ -70,11 +68,22 @@ pub(super) fn exp2_within<A: Arith>(x: A) -> A {
     exp2_near_zero(x - n).ldexp(n)
 }
 
-/// `2^(hi + lo)`, for a small `lo`, and `hi` as above.
+/// `2^(hi + lo)`, for a small `lo`, and `hi` as above; nearly rounded to nearest.
+///
+/// Of `2^r = 1 + r (ln(2) + r p(r))`, the large terms are kept with their rounding errors, so that what is exact
+/// in theory (`pow(x, 1)`, `pow(3, 2)`) comes out exactly.
 #[inline(always)]
 pub(super) fn exp2_of_sum<A: Arith>(hi: A, lo: A) -> A {
+    const TAIL_F32: [f64; 5] = after_first(EXP2_F32);
+    const TAIL_F64: [f64; 10] = after_first(EXP2_F64);
     let n = rounded_product(hi, A::of(1.0));
-    exp2_near_zero((hi - n) + lo).ldexp(n)
+    let r = two_sum(hi - n, lo);
+    let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
+    let product = two_product(r.hi, ln_2.hi);
+    let sum = quick_two_sum(A::of(1.0), product.hi);
+    let low = (r.lo * ln_2.hi).mul_add(sum.hi, r.hi.mul_add(ln_2.lo, product.lo));
+    let low = (r.hi * r.hi).mul_add(fit(r.hi, TAIL_F32, TAIL_F64), low);
+    (sum.hi + (sum.lo + low)).ldexp(n)
 }
 
 /// `2^r`, for `|r| <= 1/2`.
@@ -87,10 +96,29 @@ fn exp2_near_zero<A: Arith>(r: A) -> A {
 ///
 /// The first step is exact: both terms are multiples of a power of two so large that the small difference fits.
 #[inline(always)]
-fn reduce<A: Arith>(x: A) -> (A, A) {
+fn reduce<A: Arith>(x: A) -> (A, Pair<A>) {
     let ln_2 = Pair::<A>::of(LN_2, LN_2_LOW);
     let n = rounded_product(x, A::of(LOG2_E));
-    (n, n.mul_add(-ln_2.lo, n.mul_add(-ln_2.hi, x)))
+    let exact = n.mul_add(-ln_2.hi, x);
+    let hi = n.mul_add(-ln_2.lo, exact);
+    (
+        n,
+        Pair {
+            hi,
+            lo: n.mul_add(-ln_2.lo, exact - hi),
+        },
+    )
+}
+
+/// The coefficients without the first.
+const fn after_first<const K: usize, const L: usize>(coefficients: [f64; K]) -> [f64; L] {
+    let mut rest = [0.0; L];
+    let mut k = 0;
+    while k < L {
+        rest[k] = coefficients[k + 1];
+        k += 1;
+    }
+    rest
 }
 
 // e^r = 1 + r + r^2 p(r)
@@ -123,7 +151,7 @@ const EXP2_F32: [f64; 6] = [
     0.00015353277558460832,
 ];
 const EXP2_F64: [f64; 11] = [
-    0.6931471805599453,
+    LN_2,
     0.2402265069591013,
     0.05550410866482008,
     0.009618129107594067,

@@ -112,7 +112,7 @@ FITS = {
     "COS": ((lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4, lambda r: r**4 / mp.cos(r), "0.002", "0.7860", square), 3, 6),
     "TAN": (odd(mp.tan, "0.7860"), 7, 14),
     "ASIN": (odd(mp.asin, "0.5"), 5, 12),
-    "ATAN": (odd(mp.atan, "0.41422"), 5, 11),
+    "ATAN": (odd(mp.atan, "0.5001"), 6, 13),
     "SINH": (odd(mp.sinh, "1"), 4, 8),
     "TANH": (odd(mp.tanh, "0.6"), 5, 12),
     "ERF": ((lambda x: (mp.erf(x) - x) / x, lambda x: x / mp.erf(x), "0.002", "0.92", square), 6, 12),

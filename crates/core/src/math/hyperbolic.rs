@@ -1,5 +1,6 @@
 //! `tanh`, `sinh` and `cosh`: polynomials near 0, where the exponentials would cancel, and those elsewhere.
 
+use super::double_word::Pair;
 use super::exponential::exp_parts;
 use super::polynomial::{at_most, by_width, fit};
 use crate::arith::Arith;
@@ -12,7 +13,7 @@ pub fn tanh<A: Arith>(x: A) -> A {
     let near = (a * z).mul_add(fit(z, TANH_F32, TANH_F64), a);
     let doubled = at_most(a + a, by_width(20.0, 40.0));
     let (exponential, n) = exp_parts(doubled);
-    let far = A::of(1.0) - A::of(2.0) / (exponential.ldexp(n) + A::of(1.0));
+    let far = A::of(1.0) - A::of(2.0) / (exponential.hi.ldexp(n) + A::of(1.0));
     A::select(a.lt(A::of(0.6)), near, far).copysign(x)
 }
 
@@ -23,7 +24,7 @@ pub fn sinh<A: Arith>(x: A) -> A {
     let z = a * a;
     let near = (a * z).mul_add(fit(z, SINH_F32, SINH_F64), a);
     let half = half_exponential(a);
-    let far = half - A::of(0.25) / half;
+    let far = half.hi + (half.lo - A::of(0.25) / half.hi);
     A::select(a.lt(A::of(1.0)), near, far).copysign(x)
 }
 
@@ -31,14 +32,19 @@ pub fn sinh<A: Arith>(x: A) -> A {
 #[inline(always)]
 pub fn cosh<A: Arith>(x: A) -> A {
     let half = half_exponential(x.abs());
-    half + A::of(0.25) / half
+    half.hi + (half.lo + A::of(0.25) / half.hi)
 }
 
-/// `e^a / 2`, in range where `e^a` is not.
+/// `e^a / 2` for `a >= 0`, in range where `e^a` is not.
 #[inline(always)]
-fn half_exponential<A: Arith>(a: A) -> A {
+fn half_exponential<A: Arith>(a: A) -> Pair<A> {
     let (exponential, n) = exp_parts(at_most(a, by_width(91.0, 711.0)));
-    exponential.ldexp(n - A::of(1.0))
+    let n = n - A::of(1.0);
+    // As `n` is not negative but for -1, scaling the low part loses nothing.
+    Pair {
+        hi: exponential.hi.ldexp(n),
+        lo: exponential.lo.ldexp(n),
+    }
 }
 
 // tanh(x) = x + x^3 p(x^2)

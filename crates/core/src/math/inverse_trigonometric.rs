@@ -1,6 +1,6 @@
 //! `asin`, `acos`, `atan` and `atan2`: polynomials near 0, to which identities bring every argument.
 
-use super::double_word::{Pair, quick_two_sum};
+use super::double_word::{FRAC_PI_2_LOW, Pair, quick_two_sum};
 use super::polynomial::{by_width, fit};
 use crate::arith::Arith;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
@@ -13,7 +13,9 @@ pub fn asin<A: Arith>(x: A) -> A {
     let big = a.gt(A::of(0.5));
     let (s, more) = arc_sine_parts(a, big, a);
     let half_pi = half_pi();
-    let from_top = (half_pi.hi - (s + s)) - (more + more - half_pi.lo);
+    // The difference may be larger than the result, so its rounding error counts.
+    let difference = quick_two_sum(half_pi.hi, -(s + s));
+    let from_top = difference.hi - (more + more - (difference.lo + half_pi.lo));
     A::select(big, from_top, s + more).copysign(x)
 }
 
@@ -42,9 +44,10 @@ fn arc_sine_parts<A: Arith>(a: A, big: A::Mask, small: A) -> (A, A) {
 #[inline(always)]
 pub fn atan<A: Arith>(x: A) -> A {
     let a = x.abs();
-    // atan(a) is pi/2 + atan(-1 / a) from 1 + sqrt(2) on, and pi/4 + atan((a - 1) / (a + 1)) from sqrt(2) - 1 on.
+    // atan(a) is pi/2 + atan(-1 / a) from 1 + sqrt(2) on, and pi/4 + atan((a - 1) / (a + 1)) from 1/2 on,
+    // where a - 1 is exact.
     let far = a.gt(A::of(2.414_213_562_373_095));
-    let middle = a.gt(A::of(0.414_213_562_373_095));
+    let middle = a.gt(A::of(0.5));
     let one = A::of(1.0);
     let t = A::select(far, -one, A::select(middle, a - one, a))
         / A::select(far, a, A::select(middle, a + one, one));
@@ -85,7 +88,7 @@ pub fn atan2<A: Arith>(y: A, x: A) -> A {
         zero,
         A::select(least.eq(A::infinity()), one, least / most),
     );
-    let middle = ratio.gt(A::of(0.414_213_562_373_095));
+    let middle = ratio.gt(A::of(0.5));
     let t = A::select(middle, (ratio - one) / (ratio + one), ratio);
     let residue = (-ratio).mul_add(most, least) / (ratio * ratio).mul_add(most, most);
     // (0, 0), infinity and the least of lanes have no residue to speak of.
@@ -97,16 +100,12 @@ pub fn atan2<A: Arith>(y: A, x: A) -> A {
 
     let angle = pick(steep, minus(half_pi, angle), angle);
     let left = one.copysign(x).lt(zero);
-    let angle = pick(
-        left,
-        minus(Pair::of(PI, 1.2246467991473532e-16), angle),
-        angle,
-    );
+    let angle = pick(left, minus(Pair::of(PI, 2.0 * FRAC_PI_2_LOW), angle), angle);
     let value = (angle.hi + angle.lo).copysign(y);
     A::select(x.is_nan() | y.is_nan(), x + y, value)
 }
 
-/// `atan(t) - t + low`, for `|t| <= sqrt(2) - 1`.
+/// `atan(t) - t + low`, for `|t| <= 1/2`.
 #[inline(always)]
 fn arc_tangent_rest<A: Arith>(t: A, low: A) -> A {
     let z = t * t;
@@ -115,7 +114,7 @@ fn arc_tangent_rest<A: Arith>(t: A, low: A) -> A {
 
 #[inline(always)]
 fn half_pi<A: Arith>() -> Pair<A> {
-    Pair::of(FRAC_PI_2, 6.123233995736766e-17)
+    Pair::of(FRAC_PI_2, FRAC_PI_2_LOW)
 }
 
 /// `a - b`, where `a.hi >= b.hi >= 0`.
@@ -165,23 +164,26 @@ const ASIN_F64: [f64; 12] = [
     0.03191199582479152,
 ];
 // atan(t) = t + t^3 p(t^2)
-const ATAN_F32: [f64; 5] = [
-    -0.33333316445350647,
-    0.19998528063297272,
-    -0.14244391024112701,
-    0.1059916764497757,
-    -0.06090046837925911,
+const ATAN_F32: [f64; 6] = [
+    -0.333333283662796,
+    0.19999553263187408,
+    -0.14273063838481903,
+    0.10947971045970917,
+    -0.08007193356752396,
+    0.039013225585222244,
 ];
-const ATAN_F64: [f64; 11] = [
-    -0.333333333333332,
-    0.19999999999953236,
-    -0.14285714280165274,
-    0.11111110782086686,
-    -0.09090897723189043,
-    0.0769205967922637,
-    -0.06663098754421994,
-    0.058478559062999924,
-    -0.050391748601926224,
-    0.03806173531477323,
-    -0.017904587297519682,
+const ATAN_F64: [f64; 13] = [
+    -0.33333333333333315,
+    0.1999999999999324,
+    -0.14285714284958123,
+    0.11111111068419299,
+    -0.09090907665461469,
+    0.0769227699934462,
+    -0.06666217998334469,
+    0.05877762844842522,
+    -0.05229770585572168,
+    0.04588556815713121,
+    -0.037097633957028434,
+    0.023625953766195907,
+    -0.008347984185192447,
 ];

@@ -1,6 +1,6 @@
 //! `log`, `log2`, `log10` and `log1p`: `x = 2^k (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`.
 
-use super::double_word::{Pair, two_sum};
+use super::double_word::{LN_2_LOW, LOG2_E_LOW, LOG10_2_LOW, LOG10_E_LOW, Pair, two_sum};
 use super::polynomial::{bits_by_width, by_width, mantissa_bits, polynomial};
 use crate::arith::{Arith, Bits};
 use std::f64::consts::{LN_2, LOG2_E, LOG10_2, LOG10_E};
@@ -16,7 +16,7 @@ pub fn log<A: Arith>(x: A) -> A {
 #[inline(always)]
 pub fn log2<A: Arith>(x: A) -> A {
     let (k, f) = split(x);
-    let scale = Pair::of(LOG2_E, 2.0355273740931033e-17);
+    let scale = Pair::of(LOG2_E, LOG2_E_LOW);
     let small = f.mul_add(scale.lo, rest(f) * scale.hi);
     at_limits(x, k + f.mul_add(scale.hi, small))
 }
@@ -25,8 +25,8 @@ pub fn log2<A: Arith>(x: A) -> A {
 #[inline(always)]
 pub fn log10<A: Arith>(x: A) -> A {
     let (k, f) = split(x);
-    let scale = Pair::of(LOG10_E, 1.098319650216765e-17);
-    let log_2 = Pair::of(LOG10_2, -2.8037281277851704e-18);
+    let scale = Pair::of(LOG10_E, LOG10_E_LOW);
+    let log_2 = Pair::of(LOG10_2, LOG10_2_LOW);
     let small = f.mul_add(scale.lo, k.mul_add(log_2.lo, rest(f) * scale.hi));
     at_limits(x, k.mul_add(log_2.hi, f.mul_add(scale.hi, small)))
 }
@@ -73,7 +73,7 @@ fn exponent_and_mantissa<A: Arith>(x: A) -> (A::Bits, A) {
 /// `k ln(2) + log(1 + f)`.
 #[inline(always)]
 fn natural<A: Arith>(k: A, f: A) -> A {
-    let ln_2 = Pair::of(LN_2, 2.3190468138462996e-17);
+    let ln_2 = Pair::of(LN_2, LN_2_LOW);
     k.mul_add(ln_2.hi, f + k.mul_add(ln_2.lo, rest(f)))
 }
 

@@ -1,6 +1,6 @@
 //! `pow`: `2^(y log2 x)`, with the logarithm and the product to almost twice the lanes' precision.
 
-use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
+use super::double_word::{LOG2_E_LOW, Pair, quick_two_sum, two_product, two_sum};
 use super::exponential::exp2_of_sum;
 use super::logarithm::split;
 use super::polynomial::{at_least, at_most, by_width, fit};
@@ -71,7 +71,7 @@ fn log2_pair<A: Arith>(x: A) -> Pair<A> {
         lo: sum.lo + (more.lo + s.lo),
     }
     .normalized();
-    let scaled = atanh.mul(Pair::of(2.0 * LOG2_E, 2.0 * 2.0355273740931033e-17));
+    let scaled = atanh.mul(Pair::of(2.0 * LOG2_E, 2.0 * LOG2_E_LOW));
     let sum = two_sum(k, scaled.hi);
     Pair {
         hi: sum.hi,

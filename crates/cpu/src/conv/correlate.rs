@@ -32,7 +32,8 @@ pub(super) fn forward<T: Float>(
         }
     }
     let channels = shape.in_channels / shape.groups;
-    let depth = channels * taps.len();
+    let kernel_numel = taps.len();
+    let depth = channels * kernel_numel;
     let correlation = Correlation {
         pass: Pass {
             channels,
@@ -46,7 +47,10 @@ pub(super) fn forward<T: Float>(
         result_step: [1, 1],
         result_first: [0, 0],
     };
-    let at = |result: usize, k: usize| weight[result * depth + k];
+    let results = correlation.results;
+    let at = |group: usize, result: usize, channel: usize, tap: usize| {
+        weight[(group * results + result) * depth + channel * kernel_numel + tap]
+    };
     correlation.run(shape.batch, shape.groups, input, at, bias, output);
 }
 
@@ -107,10 +111,9 @@ pub(super) fn backward_input<T: Float>(
                 result_step: shape.stride,
                 result_first: [first_y, first_x],
             };
-            let at = |result: usize, k: usize| {
-                let (group, result) = (result / results, result % results);
-                let channel = group * channels + k / places.len();
-                weight[(channel * results + result) * kernel_numel + places[k % places.len()]]
+            let at = |group: usize, result: usize, channel: usize, tap: usize| {
+                weight
+                    [((group * channels + channel) * results + result) * kernel_numel + places[tap]]
             };
             correlation.run(shape.batch, shape.groups, grad_output, at, None, grad_input);
         }
@@ -142,13 +145,13 @@ struct Band {
 }
 
 impl Correlation {
-    /// Runs over all images and groups; `weight(result channel, k)` with `k = channel * taps + tap`.
+    /// Runs over all images and groups, with `weight(group, result, channel, tap)`.
     fn run<T: Float>(
         &self,
         batch: usize,
         groups: usize,
         source: &[T],
-        weight: impl Fn(usize, usize) -> T,
+        weight: impl Fn(usize, usize, usize, usize) -> T + Sync,
         bias: Option<&[T]>,
         result: &mut [T],
     ) {
@@ -210,11 +213,10 @@ impl Correlation {
     fn band_rows(&self, images: usize) -> usize {
         let [height, width] = self.pass.grid;
         let (one, more) = self.pass.slab_cost();
-        let fitting = if more == 0 {
-            height
-        } else {
-            1 + SLAB_NUMEL.saturating_sub(one) / more
-        };
+        let fitting = SLAB_NUMEL
+            .saturating_sub(one)
+            .checked_div(more)
+            .map_or(height, |rows| rows + 1);
         let shared = height
             .div_ceil(TASKS.div_ceil(images))
             .max(96usize.div_ceil(width));
@@ -261,28 +263,37 @@ impl Correlation {
         }
     }
 
-    /// Puts the weights into panels: `packed[group][result / rows][k][result % rows]`.
+    /// Puts the weights into panels: `packed[group][result / rows][channel, tap][result % rows]`.
     fn pack<T: Float>(
         &self,
         groups: usize,
-        weight: impl Fn(usize, usize) -> T,
+        weight: impl Fn(usize, usize, usize, usize) -> T + Sync,
         rows: usize,
         packed: &mut [T],
     ) {
-        let depth = self.pass.channels * self.pass.taps.len();
-        if depth == 0 {
+        let taps = self.pass.taps.len();
+        let panels = self.results.div_ceil(rows);
+        let panel_len = rows * self.pass.channels * taps;
+        assert_eq!(packed.len(), groups * panels * panel_len);
+        if panel_len == 0 {
             return;
         }
-        let panels = self.results.div_ceil(rows);
-        for (index, panel) in packed.chunks_exact_mut(rows * depth).enumerate() {
+        let packed = Shared::new(packed);
+        parallel::run(groups * panels, |index| {
             let (group, first) = (index / panels, index % panels * rows);
+            // SAFETY: index < groups * panels, so the panel is within `packed`; it belongs to this task alone.
+            let panel = unsafe {
+                std::slice::from_raw_parts_mut(packed.get().add(index * panel_len), panel_len)
+            };
             for row in 0..rows.min(self.results - first) {
-                for k in 0..depth {
-                    panel[k * rows + row] = weight(group * self.results + first + row, k);
+                let mut places = panel[row..].iter_mut().step_by(rows);
+                for channel in 0..self.pass.channels {
+                    for (tap, place) in (0..taps).zip(&mut places) {
+                        *place = weight(group, first + row, channel, tap);
+                    }
                 }
             }
-        }
-        debug_assert_eq!(packed.len(), groups * panels * rows * depth);
+        });
     }
 
     /// # Safety

@@ -8,6 +8,11 @@
 use crate::gemm::Float;
 use std::ops::Range;
 
+/// Up to so many channels, a source that needs no padding is read in place, however large.
+const DIRECT_CHANNELS: usize = 16;
+/// Up to so many numbers a plane, a source that needs no padding is read in place, however many channels.
+const DIRECT_PLANE: usize = 1024;
+
 /// What is asked of a source image.
 #[derive(Clone, Debug)]
 pub(super) struct Pass {
@@ -45,6 +50,13 @@ pub(super) struct Slab {
 impl Pass {
     /// The slab for a band of `rows` grid rows.
     pub(super) fn slab(&self, rows: usize) -> Slab {
+        let mut slab = self.layout(rows);
+        slab.offsets = self.offsets(&slab);
+        slab
+    }
+
+    /// The slab without its offsets.
+    fn layout(&self, rows: usize) -> Slab {
         let mut low = [0; 2];
         let mut high = [0; 2];
         for dim in 0..2 {
@@ -56,10 +68,9 @@ impl Pass {
             let last = high[dim] + self.grid[dim] as isize - 1;
             low[dim] >= 0 && last < self.source[dim] as isize
         };
-        if self.step == [1, 1] && inside(0) && inside(1) {
-            let offset = |channel: usize, tap: &[isize; 2]| {
-                (channel * height + tap[0] as usize) * width + tap[1] as usize
-            };
+        // Many channels far apart are copied all the same: each step of a sum would touch another page.
+        let close = self.channels <= DIRECT_CHANNELS || height * width <= DIRECT_PLANE;
+        if close && self.step == [1, 1] && inside(0) && inside(1) {
             return Slab {
                 direct: true,
                 origin: low,
@@ -67,7 +78,7 @@ impl Pass {
                 rows: height,
                 width,
                 len: 0,
-                offsets: self.offsets(offset),
+                offsets: Vec::new(),
             };
         }
         let reach = [(high[0] - low[0]) as usize, (high[1] - low[1]) as usize];
@@ -78,13 +89,6 @@ impl Pass {
         let plane_rows = rows + reach[0] / self.step[0];
         let plane_width = self.grid[1] + reach[1] / self.step[1];
         let plane = plane_rows * plane_width;
-        let offset = |channel: usize, tap: &[isize; 2]| {
-            let y = (tap[0] - low[0]) as usize;
-            let x = (tap[1] - low[1]) as usize;
-            let planes =
-                (channel * remainders[0] + y % self.step[0]) * remainders[1] + x % self.step[1];
-            planes * plane + y / self.step[0] * plane_width + x / self.step[1]
-        };
         Slab {
             direct: false,
             origin: low,
@@ -92,22 +96,35 @@ impl Pass {
             rows: plane_rows,
             width: plane_width,
             len: self.channels * remainders[0] * remainders[1] * plane,
-            offsets: self.offsets(offset),
+            offsets: Vec::new(),
         }
     }
 
-    fn offsets(&self, offset: impl Fn(usize, &[isize; 2]) -> usize) -> Vec<usize> {
-        let mut offsets = Vec::with_capacity(self.channels * self.taps.len());
+    /// Where the taps of each channel lie in the slab.
+    fn offsets(&self, slab: &Slab) -> Vec<usize> {
+        let plane = slab.rows * slab.width;
+        let place = |tap: &[isize; 2]| {
+            if slab.direct {
+                return tap[0] as usize * slab.width + tap[1] as usize;
+            }
+            let y = (tap[0] - slab.origin[0]) as usize;
+            let x = (tap[1] - slab.origin[1]) as usize;
+            let plane_index = y % self.step[0] * slab.remainders[1] + x % self.step[1];
+            plane_index * plane + y / self.step[0] * slab.width + x / self.step[1]
+        };
+        let taps: Vec<usize> = self.taps.iter().map(place).collect();
+        let channel_len = slab.remainders[0] * slab.remainders[1] * plane;
+        let mut offsets = Vec::with_capacity(self.channels * taps.len());
         for channel in 0..self.channels {
-            offsets.extend(self.taps.iter().map(|tap| offset(channel, tap)));
+            offsets.extend(taps.iter().map(|tap| channel * channel_len + tap));
         }
         offsets
     }
 
     /// Numbers of scratch memory for one grid row, and for each further one.
     pub(super) fn slab_cost(&self) -> (usize, usize) {
-        let one = self.slab(1).len;
-        (one, self.slab(2).len - one)
+        let one = self.layout(1).len;
+        (one, self.layout(2).len - one)
     }
 }
 
@@ -164,11 +181,24 @@ fn copy_row<T: Float>(from: &[T], first: isize, step: usize, to: &mut [T]) {
     let count = from.len().div_ceil(step).min(to.len());
     let (inside, zeros) = to.split_at_mut(count);
     if step == 1 {
-        inside.copy_from_slice(&from[..count]);
+        copy_short(&from[..count], inside);
     } else {
         for (to, &from) in inside.iter_mut().zip(from.iter().step_by(step)) {
             *to = from;
         }
     }
     zeros.fill(T::ZERO);
+}
+
+/// Copies a row, in pieces: most rows are too short for the call that a copy otherwise becomes.
+#[inline(always)]
+fn copy_short<T: Float>(from: &[T], to: &mut [T]) {
+    let (from_pieces, from_rest) = from.as_chunks::<8>();
+    let (to_pieces, to_rest) = to.as_chunks_mut::<8>();
+    for (to, from) in to_pieces.iter_mut().zip(from_pieces) {
+        *to = *from;
+    }
+    for (to, from) in to_rest.iter_mut().zip(from_rest) {
+        *to = *from;
+    }
 }

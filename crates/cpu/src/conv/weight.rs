@@ -8,6 +8,7 @@ use super::slab::Pass;
 use crate::gemm::scratch::with_scratch;
 use crate::gemm::tile::{Steps, Store, Tile};
 use crate::gemm::transpose::Block;
+use crate::gemm::vector::RowDots;
 use crate::gemm::{Float, Shared};
 use crate::parallel;
 
@@ -111,6 +112,20 @@ pub(super) fn backward_weight<T: Float>(
                             first_row,
                             scratch,
                         );
+                        if outs == 1 {
+                            // SAFETY: for the partial see above.
+                            let partial = unsafe { std::slice::from_raw_parts_mut(partial, rows) };
+                            let grads = &from[..depth];
+                            by_dots(
+                                grads,
+                                size[1],
+                                slab_start,
+                                slab.width,
+                                &slab.offsets,
+                                partial,
+                            );
+                            continue;
+                        }
                         // SAFETY: `depth` pixels of `outs` planes lie in grad_output from there on, and `turned`
                         // has room for them; pixels + offsets end within the slab; for the partial see above.
                         unsafe {
@@ -166,4 +181,51 @@ pub(super) fn backward_weight<T: Float>(
             unsafe { *result.get().add(task * all_rows + row) = sum };
         }
     });
+}
+
+/// The case of one output channel in the group (depthwise): a dot product for each tap and each row of the grid.
+///
+/// `partial[tap] += sum over pixels of grads[pixel] * slab[pixel + offsets[tap]]`.
+fn by_dots<T: Float>(
+    grads: &[T],
+    grid_width: usize,
+    slab: &[T],
+    slab_width: usize,
+    offsets: &[usize],
+    partial: &mut [T],
+) {
+    let kernels = T::kernels();
+    let mut tap = 0;
+    while tap < partial.len() {
+        // Taps at equal distances go together.
+        let distance = offsets
+            .get(tap + 1)
+            .map_or(0, |next| next.wrapping_sub(offsets[tap]));
+        let mut end = tap + 1;
+        while end < partial.len()
+            && offsets[end] > offsets[end - 1]
+            && offsets[end] - offsets[end - 1] == distance
+        {
+            end += 1;
+        }
+        for (y, grads) in grads.chunks_exact(grid_width).enumerate() {
+            let a = &slab[y * slab_width + offsets[tap]..];
+            debug_assert!(a.len() >= (end - 1 - tap) * distance + grid_width);
+            // SAFETY: the taps' rows of the grid lie within the slab; `partial` has a number for each tap.
+            unsafe {
+                (kernels.row_dots)(&RowDots {
+                    a: a.as_ptr(),
+                    a_stride: distance,
+                    x: grads.as_ptr(),
+                    depth: grid_width,
+                    rows: end - tap,
+                    y: partial[tap..].as_mut_ptr(),
+                    y_stride: 1,
+                    alpha: T::ONE,
+                    beta: T::ONE,
+                });
+            }
+        }
+        tap = end;
+    }
 }

@@ -11,8 +11,10 @@ use crate::parallel;
 const DEPTH: usize = 256;
 /// Most columns of B packed at a time, so that the packed block (this by `DEPTH`) stays near 2 MB of f32.
 const COLS: usize = 2016;
-/// Rows of A that one task packs: with `DEPTH` a quarter of a megabyte at most.
-const ROWS: usize = 128;
+/// Most rows of A packed at a time.
+const ROWS: usize = 2048;
+/// A task packs about so many numbers.
+const PACKING_NUMEL: usize = 1 << 16;
 /// Up to this many numbers, B is read in place where its columns lie side by side.
 const SMALL_B: usize = 8192;
 
@@ -119,14 +121,104 @@ unsafe fn times_vector<T: Float>(product: &Product<T>, spread: bool) {
     });
 }
 
-/// Where B is read from, for one block of k and of columns.
+/// Where an operand is read from, for one block of k and of rows of A or columns of B.
 #[derive(Clone, Copy)]
 struct Source<T> {
-    start: *const T,
+    start: Shared<T>,
     /// From one step in k to the next.
     step: usize,
-    /// From one panel of [`Kernels::cols`] columns to the next.
+    /// From one row of A, or column of B, to the next within a panel.
+    across: usize,
+    /// From one panel to the next.
     panel: usize,
+}
+
+/// A block of an operand to be packed: `count` rows of A, or columns of B, over `depth` steps.
+#[derive(Clone, Copy)]
+struct Packing<T> {
+    from: Source<T>,
+    to: Shared<T>,
+    count: usize,
+    depth: usize,
+    /// Rows or columns of a panel.
+    width: usize,
+}
+
+impl<T: Float> Packing<T> {
+    /// Panels that one task packs.
+    fn together(&self) -> usize {
+        (PACKING_NUMEL / (self.depth * self.width).max(1)).max(1)
+    }
+
+    fn tasks(&self) -> usize {
+        self.count.div_ceil(self.width).div_ceil(self.together())
+    }
+
+    /// Copies the panels of a task to `to[panel][step][row or column]`.
+    ///
+    /// # Safety
+    /// The source addresses are valid, and `to` has room for the panels, which nobody else uses meanwhile.
+    unsafe fn pack(&self, task: usize, kernels: &Kernels<T>) {
+        let Source {
+            start,
+            step,
+            across,
+            ..
+        } = self.from;
+        let together = self.together();
+        for panel in task * together..((task + 1) * together).min(self.count.div_ceil(self.width)) {
+            let first = panel * self.width;
+            let width = self.width.min(self.count - first);
+            // SAFETY: first + width <= count and index < depth, which the caller vouches for.
+            unsafe {
+                let from = start.get().cast_const().add(first * across);
+                let to = self.to.get().add(first * self.depth);
+                if across == 1 {
+                    for index in 0..self.depth {
+                        std::ptr::copy_nonoverlapping(
+                            from.add(index * step),
+                            to.add(index * self.width),
+                            width,
+                        );
+                    }
+                } else if step == 1 {
+                    (kernels.transpose)(&Block {
+                        from,
+                        from_stride: across,
+                        to,
+                        to_stride: self.width,
+                        rows: width,
+                        cols: self.depth,
+                    });
+                } else {
+                    for index in 0..self.depth {
+                        for column in 0..width {
+                            *to.add(index * self.width + column) =
+                                *from.add(index * step + column * across);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the operand is read from once it is packed.
+    fn packed(&self) -> Source<T> {
+        Source {
+            start: self.to,
+            step: self.width,
+            across: 1,
+            panel: self.width * self.depth,
+        }
+    }
+}
+
+/// `count` cut into the fewest equal parts of at most `most`, each a multiple of `unit`: the size of a part.
+fn part(count: usize, most: usize, unit: usize) -> usize {
+    count
+        .div_ceil(count.div_ceil(most).max(1))
+        .next_multiple_of(unit)
+        .max(unit)
 }
 
 /// # Safety
@@ -134,69 +226,94 @@ struct Source<T> {
 unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
     let kernels = T::kernels();
     let &Product { m, n, k, .. } = product;
-    let depth = k.div_ceil(k.div_ceil(DEPTH).max(1));
-    let cols = n.div_ceil(n.div_ceil(COLS)).next_multiple_of(kernels.cols);
-    let few_rows = m <= 2 * kernels.rows;
-    let packs = product.b_col != 1 || !(few_rows || k * n <= SMALL_B);
-    let packed_len = if packs {
-        cols.min(n.next_multiple_of(kernels.cols)) * depth
-    } else {
-        0
-    };
-    with_scratch::<T, _>(packed_len, |packed| {
-        let packed = Shared::new(packed);
+    let max_depth = part(k, DEPTH, 1);
+    let max_rows = part(m, ROWS, kernels.rows);
+    let max_cols = part(n, COLS, kernels.cols);
+    // Packing pays where an operand is used often enough, or lies so that it cannot be read in place.
+    let packs_a = n > if product.a_col == 1 { 4 } else { 1 } * kernels.cols;
+    let packs_b = product.b_col != 1 || (m > 2 * kernels.rows && k * n > SMALL_B);
+    let a_len = if packs_a { max_rows * max_depth } else { 0 };
+    let b_len = if packs_b { max_cols * max_depth } else { 0 };
+    with_scratch::<T, _>(a_len + b_len, |scratch| {
+        let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
+        let (a_scratch, b_scratch) = (Shared::new(a_scratch), Shared::new(b_scratch));
         let mut first_k = 0;
         loop {
-            let depth = depth.min(k - first_k);
-            let beta = if first_k == 0 { product.beta } else { T::ONE };
+            let depth = max_depth.min(k - first_k);
             let is_last = first_k + depth == k;
-            for first_col in (0..n).step_by(cols) {
-                let count = cols.min(n - first_col);
-                // SAFETY: the block is within B, whose addresses the caller vouches for; panels of `packed` are
-                // disjoint; each task of `multiply` writes its own block of C.
-                unsafe {
-                    let start = first_k * product.b_row + first_col * product.b_col;
-                    let mut source = Source {
-                        start: product.b.add(start),
-                        step: product.b_row,
-                        panel: kernels.cols,
-                    };
-                    if packs {
-                        let panels = count.div_ceil(kernels.cols);
-                        let together = (PARALLEL_WORK / 16 / (depth * kernels.cols).max(1)).max(1);
-                        each(spread, panels.div_ceil(together), |task| {
-                            for panel in task * together..((task + 1) * together).min(panels) {
-                                let first = panel * kernels.cols;
-                                let to = packed.get().add(first * depth);
-                                let from = product.b.add(start + first * product.b_col);
-                                let width = kernels.cols.min(count - first);
-                                pack(
-                                    from,
-                                    product.b_row,
-                                    product.b_col,
-                                    depth,
-                                    width,
-                                    to,
-                                    kernels,
-                                );
+            for first_col in (0..n).step_by(max_cols) {
+                for first_row in (0..m).step_by(max_rows) {
+                    let (rows, cols) = (max_rows.min(m - first_row), max_cols.min(n - first_col));
+                    // SAFETY: the block is within the product, whose addresses the caller vouches for; the scratch
+                    // memory has room for its panels; blocks are computed one after the other.
+                    unsafe {
+                        let mut a = Source {
+                            start: Shared::from_const(
+                                product
+                                    .a
+                                    .add(first_row * product.a_row + first_k * product.a_col),
+                            ),
+                            step: product.a_col,
+                            across: product.a_row,
+                            panel: product.a_row * kernels.rows,
+                        };
+                        let mut b = Source {
+                            start: Shared::from_const(
+                                product
+                                    .b
+                                    .add(first_k * product.b_row + first_col * product.b_col),
+                            ),
+                            step: product.b_row,
+                            across: product.b_col,
+                            panel: product.b_col * kernels.cols,
+                        };
+                        let a_packing = Packing {
+                            from: a,
+                            to: a_scratch,
+                            count: rows,
+                            depth,
+                            width: kernels.rows,
+                        };
+                        let b_packing = Packing {
+                            from: b,
+                            to: b_scratch,
+                            count: cols,
+                            depth,
+                            width: kernels.cols,
+                        };
+                        let a_tasks = if packs_a { a_packing.tasks() } else { 0 };
+                        let b_tasks = if packs_b && first_row == 0 {
+                            b_packing.tasks()
+                        } else {
+                            0
+                        };
+                        each(spread, a_tasks + b_tasks, |task| {
+                            // SAFETY: see above; tasks pack disjoint panels.
+                            match task.checked_sub(a_tasks) {
+                                None => a_packing.pack(task, kernels),
+                                Some(task) => b_packing.pack(task, kernels),
                             }
                         });
-                        source = Source {
-                            start: packed.get(),
-                            step: kernels.cols,
-                            panel: kernels.cols * depth,
-                        };
+                        if packs_a {
+                            a = a_packing.packed();
+                        }
+                        if packs_b {
+                            b = b_packing.packed();
+                        }
+                        Multiplication {
+                            product,
+                            a,
+                            b,
+                            depth,
+                            first_row,
+                            rows,
+                            first_col,
+                            cols,
+                            beta: if first_k == 0 { product.beta } else { T::ONE },
+                            is_last,
+                        }
+                        .run(spread, kernels);
                     }
-                    multiply(
-                        product,
-                        source,
-                        first_k..first_k + depth,
-                        first_col,
-                        count,
-                        beta,
-                        is_last,
-                        spread,
-                    );
                 }
             }
             first_k += depth;
@@ -207,204 +324,123 @@ unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
     });
 }
 
-/// Copies `width` columns (of A: rows) over `depth` steps to `to[step * panel width + column]`.
-///
-/// # Safety
-/// The source addresses are valid, and `to` has room for `depth` times the panel width.
-unsafe fn pack<T: Float>(
-    from: *const T,
-    step: usize,
-    across: usize,
+/// The product of a block of A with a block of B.
+struct Multiplication<'a, T> {
+    product: &'a Product<T>,
+    a: Source<T>,
+    b: Source<T>,
     depth: usize,
-    width: usize,
-    to: *mut T,
-    kernels: &Kernels<T>,
-) {
-    // SAFETY: column < width and index < depth stay within what the caller vouches for.
-    unsafe { pack_panel(from, step, across, depth, width, to, kernels.cols, kernels) }
+    first_row: usize,
+    rows: usize,
+    first_col: usize,
+    cols: usize,
+    beta: T,
+    /// Whether this is the last block of k, after which the bias is added.
+    is_last: bool,
 }
 
-/// [`pack`] with panels of `panel` numbers a step.
-///
-/// # Safety
-/// As for [`pack`].
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a copy has two places, two strides and two sizes"
-)]
-unsafe fn pack_panel<T: Float>(
-    from: *const T,
-    step: usize,
-    across: usize,
-    depth: usize,
-    width: usize,
-    to: *mut T,
-    panel: usize,
-    kernels: &Kernels<T>,
-) {
-    // SAFETY: column < width and index < depth stay within what the caller vouches for.
-    unsafe {
-        if across == 1 {
-            for index in 0..depth {
-                std::ptr::copy_nonoverlapping(from.add(index * step), to.add(index * panel), width);
+impl<T: Float> Multiplication<'_, T> {
+    /// # Safety
+    /// Every address of the blocks is valid; nobody else uses their part of C.
+    unsafe fn run(&self, spread: bool, kernels: &Kernels<T>) {
+        let row_panels = self.rows.div_ceil(kernels.rows);
+        let col_panels = self.cols.div_ceil(kernels.cols);
+        let (row_step, col_step) = self.task_panels(spread, row_panels, col_panels);
+        let (row_tasks, col_tasks) = (row_panels.div_ceil(row_step), col_panels.div_ceil(col_step));
+        each(spread, row_tasks * col_tasks, |task| {
+            let (first_row, first_col) = (task / col_tasks * row_step, task % col_tasks * col_step);
+            // SAFETY: the panels exist; tasks have disjoint (row, column) panels of C.
+            unsafe {
+                self.panels(
+                    first_row..(first_row + row_step).min(row_panels),
+                    first_col..(first_col + col_step).min(col_panels),
+                    kernels,
+                );
             }
-        } else if step == 1 {
-            (kernels.transpose)(&Block {
-                from,
-                from_stride: across,
-                to,
-                to_stride: panel,
-                rows: width,
-                cols: depth,
-            });
+        });
+    }
+
+    /// Row and column panels of a task: those of both operands fit the second-level cache, and there are enough
+    /// tasks, unless they become too small.
+    fn task_panels(&self, spread: bool, row_panels: usize, col_panels: usize) -> (usize, usize) {
+        let kernels = T::kernels();
+        let (mut rows, mut cols) = (
+            part(row_panels, 256 / kernels.rows, 1),
+            part(col_panels, 8, 1),
+        );
+        let work = self.rows * self.cols * self.depth.max(1);
+        let wanted = if spread {
+            (work / (PARALLEL_WORK / 4)).clamp(1, 16)
         } else {
-            for index in 0..depth {
-                for column in 0..width {
-                    *to.add(index * panel + column) = *from.add(index * step + column * across);
+            1
+        };
+        while row_panels.div_ceil(rows) * col_panels.div_ceil(cols) < wanted {
+            if rows * kernels.rows >= cols * kernels.cols / 2 && rows > 2 {
+                rows = rows.div_ceil(2);
+            } else if cols > 1 {
+                cols = cols.div_ceil(2);
+            } else {
+                break;
+            }
+        }
+        (rows, cols)
+    }
+
+    /// # Safety
+    /// As for [`Self::run`]; the panels exist.
+    unsafe fn panels(
+        &self,
+        row_panels: std::ops::Range<usize>,
+        col_panels: std::ops::Range<usize>,
+        kernels: &Kernels<T>,
+    ) {
+        let product = self.product;
+        let mut a_rows = [0; MAX_ROWS];
+        for (index, row) in a_rows.iter_mut().enumerate() {
+            *row = index * self.a.across;
+        }
+        let mut scatter = [0; MAX_COLS];
+        for (index, place) in scatter.iter_mut().enumerate() {
+            *place = index * product.c_col;
+        }
+        let store = if product.c_col == 1 {
+            Store::Dense
+        } else {
+            Store::Scatter(scatter.as_ptr())
+        };
+        // SAFETY: row < rows and col < cols, whose addresses the caller vouches for.
+        unsafe {
+            let bias = |start: *const T, offset: usize| {
+                if self.is_last && !start.is_null() {
+                    start.add(offset)
+                } else {
+                    std::ptr::null()
+                }
+            };
+            for col_panel in col_panels {
+                let in_block = col_panel * kernels.cols;
+                let col = self.first_col + in_block;
+                for row_panel in row_panels.clone() {
+                    let row = self.first_row + row_panel * kernels.rows;
+                    (kernels.tile)(&Tile {
+                        rows: kernels.rows.min(self.rows - row_panel * kernels.rows),
+                        cols: kernels.cols.min(self.cols - in_block),
+                        depth: self.depth,
+                        a: self.a.start.get().add(row_panel * self.a.panel),
+                        a_rows: a_rows.as_ptr(),
+                        a_steps: Steps::Stride(self.a.step),
+                        b: self.b.start.get().add(col_panel * self.b.panel),
+                        b_steps: Steps::Stride(self.b.step),
+                        c: product.c.add(row * product.c_row + col * product.c_col),
+                        c_stride: product.c_row,
+                        store,
+                        alpha: product.alpha,
+                        beta: self.beta,
+                        col_bias: bias(product.col_bias, col),
+                        row_bias: bias(product.row_bias, row),
+                    });
                 }
             }
         }
     }
-}
-
-/// How many row blocks and column chunks a block of C is split into.
-fn split<T>(m: usize, n: usize, depth: usize, kernels: &Kernels<T>) -> (usize, usize) {
-    let work = m.saturating_mul(n).saturating_mul(depth.max(1));
-    let wanted = (work / (PARALLEL_WORK / 2)).clamp(1, 32);
-    let mut row_blocks = m.div_ceil(ROWS);
-    let most_chunks = n.div_ceil(4 * kernels.cols);
-    let chunks = wanted.div_ceil(row_blocks).clamp(1, most_chunks);
-    if row_blocks * chunks < wanted {
-        row_blocks = wanted
-            .div_ceil(chunks)
-            .clamp(row_blocks, m.div_ceil(2 * kernels.rows).max(row_blocks));
-    }
-    (row_blocks, chunks)
-}
-
-/// Multiplies a block of k with a block of columns, for all rows of A.
-///
-/// # Safety
-/// As for [`run`]; `source` holds the columns `first_col..first_col + cols` of B over `ks`.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "private; a block of a product has this many bounds"
-)]
-unsafe fn multiply<T: Float>(
-    product: &Product<T>,
-    source: Source<T>,
-    ks: std::ops::Range<usize>,
-    first_col: usize,
-    cols: usize,
-    beta: T,
-    is_last: bool,
-    spread: bool,
-) {
-    let kernels = T::kernels();
-    let depth = ks.len();
-    let m = product.m;
-    let (row_blocks, chunks) = if spread {
-        split(m, cols, depth, kernels)
-    } else {
-        (m.div_ceil(ROWS), 1)
-    };
-    let block_rows = m.div_ceil(row_blocks).next_multiple_of(kernels.rows);
-    let panels = cols.div_ceil(kernels.cols);
-    let chunk_panels = panels.div_ceil(chunks);
-    let source = (Shared::from_const(source.start), source.step, source.panel);
-    let row_blocks = m.div_ceil(block_rows);
-    let chunks = panels.div_ceil(chunk_panels);
-    each(spread, row_blocks * chunks, |task| {
-        let first_row = task / chunks * block_rows;
-        let rows = block_rows.min(m - first_row);
-        let first_panel = task % chunks * chunk_panels;
-        let last_panel = (first_panel + chunk_panels).min(panels);
-        let (start, step, panel_stride) = source;
-        // A that lies along k is read in place where few columns use it.
-        let packs = match product.a_col {
-            1 => last_panel - first_panel > 4,
-            _ => last_panel - first_panel > 1,
-        };
-        let packed_len = if packs {
-            rows.next_multiple_of(kernels.rows) * depth
-        } else {
-            0
-        };
-        with_scratch::<T, _>(packed_len, |packed| {
-            // SAFETY: rows and columns stay within the product; tasks have disjoint (row, column) blocks of C.
-            unsafe {
-                let a = product
-                    .a
-                    .add(first_row * product.a_row + ks.start * product.a_col);
-                let mut a_rows = [0; MAX_ROWS];
-                let row_stride = if packs { 1 } else { product.a_row };
-                for (index, row) in a_rows.iter_mut().enumerate() {
-                    *row = index * row_stride;
-                }
-                if packs {
-                    for row in (0..rows).step_by(kernels.rows) {
-                        let count = kernels.rows.min(rows - row);
-                        let from = a.add(row * product.a_row);
-                        let to = packed.as_mut_ptr().add(row * depth);
-                        pack_panel(
-                            from,
-                            product.a_col,
-                            product.a_row,
-                            depth,
-                            count,
-                            to,
-                            kernels.rows,
-                            kernels,
-                        );
-                    }
-                }
-                let mut scatter = [0; MAX_COLS];
-                for (index, place) in scatter.iter_mut().enumerate() {
-                    *place = index * product.c_col;
-                }
-                let store = if product.c_col == 1 {
-                    Store::Dense
-                } else {
-                    Store::Scatter(scatter.as_ptr())
-                };
-                for panel in first_panel..last_panel {
-                    let col = first_col + panel * kernels.cols;
-                    let width = kernels.cols.min(cols - panel * kernels.cols);
-                    for row in (0..rows).step_by(kernels.rows) {
-                        let (a, a_step) = if packs {
-                            (packed.as_ptr().add(row * depth), kernels.rows)
-                        } else {
-                            (a.add(row * product.a_row), product.a_col)
-                        };
-                        let bias = |start: *const T, offset: usize| {
-                            if is_last && !start.is_null() {
-                                start.add(offset)
-                            } else {
-                                std::ptr::null()
-                            }
-                        };
-                        (kernels.tile)(&Tile {
-                            rows: kernels.rows.min(rows - row),
-                            cols: width,
-                            depth,
-                            a,
-                            a_rows: a_rows.as_ptr(),
-                            a_steps: Steps::Stride(a_step),
-                            b: start.get().add(panel * panel_stride),
-                            b_steps: Steps::Stride(step),
-                            c: product
-                                .c
-                                .add((first_row + row) * product.c_row + col * product.c_col),
-                            c_stride: product.c_row,
-                            store,
-                            alpha: product.alpha,
-                            beta,
-                            col_bias: bias(product.col_bias, col),
-                            row_bias: bias(product.row_bias, first_row + row),
-                        });
-                    }
-                }
-            }
-        });
-    });
 }

@@ -1,7 +1,7 @@
 //! The matrix product of 16-bit floats: widened to f32 block by block, summed in f32, rounded once.
 
 use super::scratch::with_scratch;
-use super::{Epilogue, Float, GemmShape, MatrixStrides, Product, Shared, blocked};
+use super::{Epilogue, GemmShape, MatrixStrides, Product, Shared, blocked};
 use crate::parallel;
 use half::{bf16, f16};
 

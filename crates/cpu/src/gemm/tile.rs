@@ -5,6 +5,11 @@
 //! read as vectors from wherever the step in `k` leads. So one kernel serves packed panels, small matrices
 //! in place, and convolutions, where the table holds the places of the kernel's taps in a padded image.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "plain counts over register arrays are sure to be unrolled"
+)]
+
 use super::Float;
 use super::lanes::Lanes;
 

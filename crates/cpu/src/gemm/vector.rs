@@ -2,6 +2,11 @@
 //!
 //! Two forms, by how the matrix lies: a dot product per row, or a weighted sum of rows.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "plain counts over register arrays are sure to be unrolled"
+)]
+
 use super::Float;
 use super::lanes::Lanes;
 

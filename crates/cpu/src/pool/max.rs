@@ -28,7 +28,8 @@ pub fn max_pool2d<T: Float>(
         && shape.padding == [0, 0]
         && shape.dilation == [1, 1]
         && 2 * size[0] <= shape.height
-        && 2 * size[1] <= shape.width;
+        && 2 * size[1] <= shape.width
+        && shape.width < i32::MAX as usize;
     each_planes(
         shape.planes,
         output,
@@ -195,24 +196,59 @@ fn pairs<T: Float>(
         let start = 2 * y * width;
         let upper = &input[start..][..2 * size[1]];
         let lower = &input[start + width..][..2 * size[1]];
-        let windows = upper
-            .chunks_exact(2)
-            .zip(lower.chunks_exact(2))
-            .zip(output)
-            .zip(indices);
-        for (x, (((upper, lower), output), index)) in windows.enumerate() {
-            let (mut best, mut place) = (upper[0], 0);
-            for (value, at) in [
-                (upper[1], 1),
-                (lower[0], width as i64),
-                (lower[1], width as i64 + 1),
-            ] {
-                let wins = wins(value, best);
-                best = if wins { value } else { best };
-                place = if wins { at } else { place };
-            }
-            *output = best;
-            *index = (start + 2 * x) as i64 + place;
+        let (upper, upper_rest) = upper.as_chunks::<{ 2 * BLOCK }>();
+        let (lower, lower_rest) = lower.as_chunks::<{ 2 * BLOCK }>();
+        let (output, output_rest) = output.as_chunks_mut::<BLOCK>();
+        let (indices, indices_rest) = indices.as_chunks_mut::<BLOCK>();
+        let blocks = upper.iter().zip(lower).zip(output).zip(indices);
+        let mut first = start;
+        for (((upper, lower), output), indices) in blocks {
+            row_of_pairs(upper, lower, first, width, output, indices);
+            first += 2 * BLOCK;
         }
+        row_of_pairs(
+            upper_rest,
+            lower_rest,
+            first,
+            width,
+            output_rest,
+            indices_rest,
+        );
+    }
+}
+
+/// Windows that are treated at a time.
+const BLOCK: usize = 4;
+
+/// Some windows side by side, the first of which starts at `first`.
+#[inline(always)]
+fn row_of_pairs<T: Float>(
+    upper: &[T],
+    lower: &[T],
+    first: usize,
+    width: usize,
+    output: &mut [T],
+    indices: &mut [i64],
+) {
+    let count = output.len();
+    let (upper, lower, indices) = (
+        &upper[..2 * count],
+        &lower[..2 * count],
+        &mut indices[..count],
+    );
+    let below = width as i32;
+    for x in 0..count {
+        let (mut best, mut place) = (upper[2 * x], 0);
+        for (value, at) in [
+            (upper[2 * x + 1], 1),
+            (lower[2 * x], below),
+            (lower[2 * x + 1], below + 1),
+        ] {
+            let wins = wins(value, best);
+            best = if wins { value } else { best };
+            place = if wins { at } else { place };
+        }
+        output[x] = best;
+        indices[x] = (first + 2 * x) as i64 + i64::from(place);
     }
 }

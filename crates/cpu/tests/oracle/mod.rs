@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use fireclay_cpu::gemm::Float;
+use fireclay_cpu::parallel::{set_threads, threads};
+use std::sync::{Mutex, PoisonError};
 
 /// A linear congruential generator (the constants are Knuth's MMIX).
 pub struct Numbers(u64);
@@ -38,21 +40,24 @@ impl Numbers {
 }
 
 /// Calls `work` where the pool has one thread.
-pub fn on_one_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .unwrap()
-        .install(work)
+pub fn on_one_thread<R>(work: impl FnOnce() -> R) -> R {
+    on_threads(1, work)
 }
 
 /// Calls `work` where the pool has two threads.
-pub fn on_two_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(2)
-        .build()
-        .unwrap()
-        .install(work)
+pub fn on_two_threads<R>(work: impl FnOnce() -> R) -> R {
+    on_threads(2, work)
+}
+
+/// The number of threads is one for the whole process, so tests that set it take turns.
+fn on_threads<R>(count: usize, work: impl FnOnce() -> R) -> R {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = threads();
+    set_threads(count);
+    let result = work();
+    set_threads(before);
+    result
 }
 
 /// Asserts that sums of `terms` numbers of about 1 agree.

@@ -1,7 +1,6 @@
 //! Batch normalisation.
 
-use fireclay_tensor::ops::norm::BatchNorm;
-use fireclay_tensor::{Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad};
+use fireclay_tensor::{BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad};
 
 use crate::field::FieldVisitor;
 use crate::mode::Mode;

@@ -1,7 +1,6 @@
 //! The convolution over images.
 
-use fireclay_tensor::ops::conv::Conv2dOptions;
-use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
+use fireclay_tensor::{Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor};
 
 use super::size::Size2;
 use crate::init;

@@ -1,7 +1,6 @@
 //! Pooling over images: the largest or the average of each window.
 
-use fireclay_tensor::ops::pool::{self, Pool2d};
-use fireclay_tensor::{Result, Tensor};
+use fireclay_tensor::{Pool2d, Result, Tensor};
 
 use super::size::Size2;
 use crate::module::Module;
@@ -35,17 +34,17 @@ impl Module for MaxPool2d {
 #[derive(crate::Module, Clone, Copy, Debug)]
 pub struct AvgPool2d {
     #[module(skip)]
-    window: pool::AvgPool2d,
+    window: fireclay_tensor::AvgPool2d,
 }
 
 impl AvgPool2d {
     /// Windows of size `kernel` side by side. `kernel` is a number or `[height, width]`.
     pub fn new(kernel: impl Into<Size2>) -> AvgPool2d {
-        AvgPool2d::with(pool::AvgPool2d::new(kernel.into().0))
+        AvgPool2d::with(fireclay_tensor::AvgPool2d::new(kernel.into().0))
     }
 
     /// Windows with any stride, padding and divisor.
-    pub fn with(window: pool::AvgPool2d) -> AvgPool2d {
+    pub fn with(window: fireclay_tensor::AvgPool2d) -> AvgPool2d {
         AvgPool2d { window }
     }
 }

@@ -1,8 +1,8 @@
 //! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`.
 
 use fireclay_core::{Context, DType, Error, Result, Shape};
-use fireclay_cpu::softmax::{self, CrossEntropyRule};
-use smallvec::{SmallVec, smallvec};
+use fireclay_cpu::softmax;
+use smallvec::smallvec;
 
 use super::float::match_float;
 use crate::autograd::{Backward, is_grad_enabled};
@@ -48,43 +48,11 @@ impl Default for CrossEntropy<'_> {
     }
 }
 
-/// Inputs: logits `[n, c]`, targets `[n]`, maybe weights `[c]`. Outputs: loss; `log(sum(exp(x)))` of each row; the weights'
-/// total, one number.
+/// Inputs: logits `[n, c]`, targets `[n]`. Outputs: loss; `log(sum(exp(x)))` of each row; how many rows count, one number.
 #[derive(Clone, Copy, Debug)]
 struct CrossEntropyLoss {
     ignore_index: i64,
-    label_smoothing: f64,
     reduction: Reduction,
-}
-
-impl CrossEntropyLoss {
-    fn rule<'a, T>(&self, weight: &'a [T]) -> CrossEntropyRule<'a, T> {
-        CrossEntropyRule {
-            weight,
-            ignore_index: self.ignore_index,
-            label_smoothing: self.label_smoothing,
-        }
-    }
-
-    fn check_targets(&self, targets: &[i64], classes: usize) -> Result<()> {
-        let bad =
-            |&target: &i64| target != self.ignore_index && !(0..classes as i64).contains(&target);
-        match targets.iter().position(bad) {
-            None => Ok(()),
-            Some(position) => Err(Error::IndexOutOfRange {
-                op: "cross_entropy",
-                index: targets[position],
-                position,
-                dim: 1,
-                size: classes,
-                context: Context::hint(format!(
-                    "targets are classes from 0 to {}, or ignore_index ({})",
-                    classes as i64 - 1,
-                    self.ignore_index
-                )),
-            }),
-        }
-    }
 }
 
 impl Op for CrossEntropyLoss {
@@ -93,17 +61,11 @@ impl Op for CrossEntropyLoss {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        let (logits, targets) = (inputs[0].shape(), inputs[1].shape());
-        if !inputs[0].dtype.is_floating_point() {
+        let (logits, targets, dtype) = (inputs[0].shape(), inputs[1].shape(), inputs[0].dtype);
+        if !dtype.is_floating_point() {
             return Err(Error::dtype(
                 self.name(),
-                format!("expected floating logits, got {}", inputs[0].dtype),
-            ));
-        }
-        if logits.ndim() != 2 || targets.ndim() != 1 || logits[0] != targets[0] {
-            return Err(Error::shape(
-                self.name(),
-                format!("expected logits [n, c] and targets [n], got {logits} and {targets}"),
+                format!("expected floating logits, got {dtype}"),
             ));
         }
         if inputs[1].dtype != DType::I64 {
@@ -113,33 +75,12 @@ impl Op for CrossEntropyLoss {
             )
             .with_hint("targets are class numbers: to_dtype(DType::I64)"));
         }
-        if let Some(weight) = inputs.get(2) {
-            if weight.shape()[..] != [logits[1]] {
-                return Err(Error::shape(
-                    self.name(),
-                    format!("expected weights [{}], got {}", logits[1], weight.shape()),
-                ));
-            }
-            if weight.dtype != inputs[0].dtype {
-                return Err(Error::dtype(
-                    self.name(),
-                    format!(
-                        "expected weights of {}, got {}",
-                        inputs[0].dtype, weight.dtype
-                    ),
-                ));
-            }
-        }
-        if !(0.0..=1.0).contains(&self.label_smoothing) {
-            return Err(Error::argument(
+        if logits.ndim() != 2 || targets.ndim() != 1 || logits[0] != targets[0] {
+            return Err(Error::shape(
                 self.name(),
-                format!(
-                    "label_smoothing lies between 0 and 1, got {}",
-                    self.label_smoothing
-                ),
+                format!("expected logits [n, c] and targets [n], got {logits} and {targets}"),
             ));
         }
-        let dtype = inputs[0].dtype;
         let rows = Shape::new(&[logits[0]]);
         let statistics = if dtype.is_half() { DType::F32 } else { dtype };
         let loss = if self.reduction == Reduction::None {
@@ -157,26 +98,23 @@ impl Op for CrossEntropyLoss {
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let classes = call.layout(0).shape()[1];
         let targets = call.input::<i64>(1);
-        self.check_targets(targets, classes)?;
         match_float!(self.name(), call.dtype(0), T => {
-            let weight: &[T] = if call.inputs() > 2 { call.input(2) } else { &[] };
-            let log_sums = call.output::<T>(1);
             let mut own = Vec::new();
-            let scalar = self.reduction != Reduction::None;
             let loss = call.output::<T>(0);
-            let rows: &mut [T] = if scalar {
+            let rows: &mut [T] = if self.reduction == Reduction::None {
+                &mut *loss
+            } else {
                 own.resize(targets.len(), 0.0);
                 &mut own
-            } else {
-                &mut *loss
             };
-            softmax::cross_entropy::<T>(call.input(0), targets, classes, self.rule(weight), rows, log_sums);
-            let counted = targets.iter().filter(|&&target| target != self.ignore_index);
-            let total: f64 = counted.map(|&target| weight.get(target as usize).map_or(1.0, |&weight| f64::from(weight))).sum();
-            call.output::<T>(2)[0] = total as T;
-            if scalar {
+            let ignored = Some(self.ignore_index);
+            softmax::cross_entropy::<T>(call.input(0), classes, targets, ignored, rows, call.output(1))
+                .map_err(|error| self.out_of_range(error.row, error.target, classes))?;
+            let count = targets.iter().filter(|&&target| target != self.ignore_index).count() as f64;
+            call.output::<T>(2)[0] = count as T;
+            if self.reduction != Reduction::None {
                 let sum: f64 = own.iter().map(|&loss| f64::from(loss)).sum();
-                loss[0] = (if self.reduction == Reduction::Mean { sum / total } else { sum }) as T;
+                loss[0] = (if self.reduction == Reduction::Mean { sum / count } else { sum }) as T;
             }
         });
         Ok(())
@@ -187,44 +125,28 @@ impl Op for CrossEntropyLoss {
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        let mut grads: Grads = smallvec![None; context.inputs()];
         let Some(grad) = context.grad(0) else {
-            return Ok(grads);
+            return Ok(smallvec![None, None]);
         };
-        let (logits, targets) = (context.input(0)?, context.input(1)?);
-        let weight = if context.inputs() > 2 {
-            Some(context.input(2)?)
-        } else {
-            None
-        };
-        if weight.is_some() && context.needs(2) {
-            return Err(Error::Autograd {
-                op: self.name(),
-                what: "the gradient of the class weights is not built".into(),
-                context: Context::hint("detach() the weights"),
-            });
-        }
-        let total = context.output(2)?;
-        grads[0] = Some(if is_grad_enabled() {
-            // d/dx = scale * (softmax(x) * sum(q) - q), with q the weighted target distribution.
-            let classes = logits.shape()[1] as isize;
-            let (q, counted) = self.distribution(&logits, &targets, weight.as_ref())?;
+        let (logits, targets, count) = (context.input(0)?, context.input(1)?, context.output(2)?);
+        let grad = if is_grad_enabled() {
+            let counted = targets.ne(self.ignore_index)?.unsqueeze(1)?;
+            let classes = Tensor::arange(0i64, logits.shape()[1] as i64, 1i64, logits.device())?;
+            let hot = targets.unsqueeze(1)?.eq(&classes)?;
             let scale = match self.reduction {
-                Reduction::None => grad.reshape(&[-1, 1])?,
+                Reduction::None => grad.unsqueeze(1)?,
                 Reduction::Sum => grad.clone(),
-                Reduction::Mean => grad.div(&total)?,
+                Reduction::Mean => grad.div(&count)?,
             };
-            let sums = q.sum(&[1], true)?;
-            let probabilities = logits.softmax(1)?.reshape(&[-1, classes])?;
-            ((&probabilities * &sums - &q) * &counted * &scale).eval()?
+            ((&logits.softmax(1)? - &hot) * &counted * &scale).eval()?
         } else {
             let log_sums = context.output(1)?;
-            let mut inputs: SmallVec<[&Tensor; 6]> =
-                smallvec![&logits, &targets, grad, &log_sums, &total];
-            inputs.extend(weight.as_ref());
-            dispatch::call_one(CrossEntropyGrad(*self), &inputs)?
-        });
-        Ok(grads)
+            dispatch::call_one(
+                CrossEntropyGrad(*self),
+                &[&logits, &targets, grad, &log_sums, &count],
+            )?
+        };
+        Ok(smallvec![Some(grad), None])
     }
 
     fn autocast(&self) -> Autocast {
@@ -233,29 +155,23 @@ impl Op for CrossEntropyLoss {
 }
 
 impl CrossEntropyLoss {
-    /// The weighted target distribution `[n, c]`, and 1 for each row that counts `[n, 1]`.
-    fn distribution(
-        &self,
-        logits: &Tensor,
-        targets: &Tensor,
-        weight: Option<&Tensor>,
-    ) -> Result<(Tensor, Tensor)> {
-        let classes = logits.shape()[1];
-        let counted = targets.ne(self.ignore_index)?.unsqueeze(1)?;
-        let targets = targets.unsqueeze(1)?;
-        let numbers = Tensor::arange(0i64, classes as i64, 1i64, logits.device())?;
-        let hot = targets.eq(&numbers)?.to_dtype(logits.dtype())?;
-        let mut q =
-            &hot * (1.0 - self.label_smoothing) + self.label_smoothing / classes.max(1) as f64;
-        if let Some(weight) = weight {
-            // The smoothed share is weighted by each class, the other one by the target's class: equal for one-hot rows.
-            q = q * weight;
+    fn out_of_range(self, row: usize, target: i64, classes: usize) -> Error {
+        Error::IndexOutOfRange {
+            op: self.name(),
+            index: target,
+            position: row,
+            dim: 1,
+            size: classes,
+            context: Context::hint(format!(
+                "targets are classes from 0 to {}, or ignore_index ({})",
+                classes as i64 - 1,
+                self.ignore_index
+            )),
         }
-        Ok((q.eval()?, counted.to_dtype(logits.dtype())?))
     }
 }
 
-/// The fused gradient of the logits; inputs: logits, targets, gradient, log sums, total, maybe weights.
+/// The fused gradient of the logits; inputs: logits, targets, gradient, log sums, count.
 #[derive(Clone, Copy, Debug)]
 struct CrossEntropyGrad(CrossEntropyLoss);
 
@@ -272,17 +188,19 @@ impl Op for CrossEntropyGrad {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let classes = call.layout(0).shape()[1];
+        let [rows, classes] = call.layout(0).shape()[..] else {
+            unreachable!("logits have two dimensions")
+        };
         match_float!(self.name(), call.dtype(0), T => {
-            let weight: &[T] = if call.inputs() > 5 { call.input(5) } else { &[] };
-            let (grad, total) = (call.input::<T>(2), f64::from(call.input::<T>(4)[0]));
-            let scale = |row: usize| match self.0.reduction {
-                Reduction::None => f64::from(grad[row]),
-                Reduction::Sum => f64::from(grad[0]),
-                Reduction::Mean => f64::from(grad[0]) / total,
+            let grad = call.input::<T>(2);
+            let scale: Vec<T> = match self.0.reduction {
+                Reduction::None => grad.to_vec(),
+                Reduction::Sum => vec![grad[0]; rows],
+                Reduction::Mean => vec![grad[0] / call.input::<T>(4)[0]; rows],
             };
+            let ignored = Some(self.0.ignore_index);
             softmax::cross_entropy_backward::<T>(
-                call.input(0), call.input(1), classes, self.0.rule(weight), call.input(3), scale, call.output(0),
+                call.input(0), classes, call.input(1), ignored, call.input(3), &scale, call.output(0),
             );
         });
         Ok(())
@@ -296,11 +214,6 @@ impl Tensor {
     pub fn cross_entropy(&self, targets: &Tensor, options: CrossEntropy<'_>) -> Result<Tensor> {
         let context = |error: Error| {
             error.with_operands(|| vec![self.operand("logits"), targets.operand("targets")])
-        };
-        let op = CrossEntropyLoss {
-            ignore_index: options.ignore_index,
-            label_smoothing: options.label_smoothing,
-            reduction: options.reduction,
         };
         let fits = match self.ndim() {
             0 => false,
@@ -344,13 +257,76 @@ impl Tensor {
         } else {
             flat
         };
-        let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![&logits, &flat];
-        inputs.extend(options.weight);
-        let loss = dispatch::call(op, &inputs)?.remove(0);
+        let loss = if options.weight.is_none() && options.label_smoothing == 0.0 {
+            let op = CrossEntropyLoss {
+                ignore_index: options.ignore_index,
+                reduction: options.reduction,
+            };
+            dispatch::call(op, &[&logits, &flat])?.remove(0)
+        } else {
+            logits
+                .weighted_cross_entropy(&flat, options)
+                .map_err(context)?
+        };
         if options.reduction == Reduction::None {
             loss.reshape_to(targets.shape())
         } else {
             Ok(loss)
+        }
+    }
+
+    /// Cross entropy with class weights and label smoothing, in tensor ops.
+    #[track_caller]
+    fn weighted_cross_entropy(
+        &self,
+        targets: &Tensor,
+        options: CrossEntropy<'_>,
+    ) -> Result<Tensor> {
+        let smoothing = options.label_smoothing;
+        if !(0.0..=1.0).contains(&smoothing) {
+            return Err(Error::argument(
+                "cross_entropy",
+                format!("label_smoothing lies between 0 and 1, got {smoothing}"),
+            ));
+        }
+        let classes = self.shape()[1];
+        if let Some(weight) = options.weight
+            && weight.shape()[..] != [classes]
+        {
+            return Err(Error::shape(
+                "cross_entropy",
+                format!("expected weights [{classes}], got {}", weight.shape()),
+            ));
+        }
+        let logs = self.log_softmax(1)?;
+        if smoothing == 0.0 {
+            return logs.nll_loss(targets, options);
+        }
+        let each = CrossEntropy {
+            reduction: Reduction::None,
+            ..options
+        };
+        let plain = logs.nll_loss(targets, each)?;
+        let counted = targets.ne(options.ignore_index)?;
+        let spread = match options.weight {
+            Some(weight) => logs.mul(weight)?.sum(&[1], false)?,
+            None => logs.sum(&[1], false)?,
+        };
+        let losses =
+            &plain * (1.0 - smoothing) - &spread * &counted * (smoothing / classes.max(1) as f64);
+        match options.reduction {
+            Reduction::None => losses.eval(),
+            Reduction::Sum => losses.sum(),
+            Reduction::Mean => {
+                let total = match options.weight {
+                    None => counted.sum_all()?,
+                    Some(weight) => {
+                        let safe = counted.where_(targets, 0i64)?;
+                        weight.index_select(0, &safe)?.mul(&counted)?.sum_all()?
+                    }
+                };
+                losses.sum()?.div(&total)
+            }
         }
     }
 
@@ -459,17 +435,5 @@ impl Formula {
             Reduction::Mean => self.mean(),
             Reduction::Sum => self.sum(),
         }
-    }
-
-    /// The sum of all elements.
-    #[track_caller]
-    pub fn sum(&self) -> Result<Tensor> {
-        self.eval()?.sum_all()
-    }
-
-    /// The mean of all elements.
-    #[track_caller]
-    pub fn mean(&self) -> Result<Tensor> {
-        self.eval()?.mean_all()
     }
 }

@@ -1,6 +1,7 @@
 //! Reductions: `sum`, `mean`, `amax`, `amin`, `argmax`, `argmin`, `var`, and what is composed of them.
 
 use fireclay_core::{DType, Dims, Error, Result, Shape, resolve_dim};
+use fireclay_cpu::reduce::{self, View};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
@@ -56,6 +57,26 @@ impl Reduce {
     }
 }
 
+/// Runs the kernel of `kind`.
+macro_rules! run {
+    ($T:ty, $kind:expr, $call:expr, $view:expr, $mean:expr) => {{
+        let (call, view) = ($call, $view);
+        let x = call.input::<$T>(0);
+        match $kind {
+            Kind::Sum => reduce::reduce(reduce::Sum, x, view, call.output(0)),
+            Kind::Amax => reduce::reduce(reduce::Max, x, view, call.output(0)),
+            Kind::Amin => reduce::reduce(reduce::Min, x, view, call.output(0)),
+            Kind::Argmax => reduce::argmax(x, view, call.output(0)),
+            Kind::Argmin => reduce::argmin(x, view, call.output(0)),
+            Kind::Mean => {
+                let out = call.output::<$T>(0);
+                reduce::reduce(reduce::Sum, x, view, out);
+                out.iter_mut().for_each(|sum| *sum = $mean(*sum));
+            }
+        }
+    }};
+}
+
 impl Op for Reduce {
     fn name(&self) -> &'static str {
         self.name_of()
@@ -87,15 +108,18 @@ impl Op for Reduce {
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let shape = call.layout(0).shape();
-        let view = [
-            shape[..self.start].iter().product(),
-            self.count(shape),
-            shape[self.end..].iter().product(),
-        ];
+        let view = View {
+            outer: shape[..self.start].iter().product(),
+            reduce: self.count(shape),
+            inner: shape[self.end..].iter().product(),
+        };
+        let call = &mut call;
         match call.dtype(0) {
-            DType::F32 => self.run::<f32>(&mut call, view),
-            DType::F64 => self.run::<f64>(&mut call, view),
-            DType::I64 => self.run::<i64>(&mut call, view),
+            DType::F32 => run!(f32, self.kind, call, view, |sum: f32| sum
+                / view.reduce as f32),
+            DType::F64 => run!(f64, self.kind, call, view, |sum: f64| sum
+                / view.reduce as f64),
+            DType::I64 => run!(i64, self.kind, call, view, |sum: i64| sum),
             dtype => {
                 return Err(Error::NoKernel {
                     op: self.name_of(),
@@ -150,60 +174,6 @@ impl Op for Reduce {
         match self.kind {
             Kind::Sum => Autocast::F32,
             _ => Autocast::Keep,
-        }
-    }
-}
-
-trait Reducible: fireclay_core::Element + PartialOrd + std::ops::Add<Output = Self> {
-    const ZERO: Self;
-    fn divided(self, by: usize) -> Self;
-    fn is_nan(self) -> bool;
-}
-impl Reducible for f32 {
-    const ZERO: f32 = 0.0;
-    fn divided(self, by: usize) -> f32 {
-        self / by as f32
-    }
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
-}
-impl Reducible for f64 {
-    const ZERO: f64 = 0.0;
-    fn divided(self, by: usize) -> f64 {
-        self / by as f64
-    }
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
-}
-impl Reducible for i64 {
-    const ZERO: i64 = 0;
-    fn divided(self, by: usize) -> i64 {
-        self / by as i64
-    }
-    fn is_nan(self) -> bool {
-        false
-    }
-}
-
-impl Reduce {
-    fn run<T: Reducible>(self, call: &mut CpuCall<'_>, [outer, reduce, inner]: [usize; 3]) {
-        use fireclay_cpu::reduce;
-        let x = call.input::<T>(0);
-        match self.kind {
-            Kind::Sum => reduce::fold(x, outer, reduce, inner, call.output(0), T::ZERO, |a, b| {
-                a + b
-            }),
-            Kind::Mean => {
-                let out = call.output(0);
-                reduce::fold(x, outer, reduce, inner, out, T::ZERO, |a, b| a + b);
-                out.iter_mut()
-                    .for_each(|sum: &mut T| *sum = sum.divided(reduce));
-            }
-            Kind::Amax | Kind::Amin | Kind::Argmax | Kind::Argmin => {
-                unimplemented!("placeholder")
-            }
         }
     }
 }

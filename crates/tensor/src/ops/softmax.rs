@@ -17,13 +17,6 @@ struct Softmax {
     log: bool,
 }
 
-/// The rows of a shape over its last dimension.
-fn rows(shape: &[usize]) -> (usize, usize) {
-    let cols = shape.last().copied().unwrap_or(1);
-    let outer: &[usize] = shape.split_last().map_or(&[], |(_, outer)| outer);
-    (outer.iter().product(), cols)
-}
-
 impl Op for Softmax {
     fn name(&self) -> &'static str {
         if self.log { "log_softmax" } else { "softmax" }
@@ -38,9 +31,10 @@ impl Op for Softmax {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let (rows, cols) = rows(call.layout(0).shape());
+        let cols = call.layout(0).shape().last().copied().unwrap_or(1);
         match_float!(self.name(), call.dtype(0), T => {
-            softmax::softmax::<T>(call.input(0), rows, cols, self.log, call.output(0));
+            let (x, y) = (call.input::<T>(0), call.output(0));
+            if self.log { softmax::log_softmax(x, cols, y) } else { softmax::softmax(x, cols, y) }
         });
         Ok(())
     }
@@ -88,9 +82,14 @@ impl Op for SoftmaxGrad {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let (rows, cols) = rows(call.layout(0).shape());
+        let cols = call.layout(0).shape().last().copied().unwrap_or(1);
         match_float!(self.name(), call.dtype(0), T => {
-            softmax::softmax_backward::<T>(call.input(0), call.input(1), rows, cols, self.0.log, call.output(0));
+            let (y, grad, out) = (call.input::<T>(0), call.input(1), call.output(0));
+            if self.0.log {
+                softmax::log_softmax_backward(grad, y, cols, out);
+            } else {
+                softmax::softmax_backward(grad, y, cols, out);
+            }
         });
         Ok(())
     }

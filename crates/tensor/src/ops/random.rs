@@ -1,0 +1,262 @@
+//! Random numbers: factories, in-place fills, `dropout`. See Note [Random numbers].
+
+use fireclay_core::{DType, Error, IntoDevice, Result, Shape};
+use fireclay_cpu::random;
+use smallvec::smallvec;
+
+use super::float::match_float;
+use crate::autograd::Backward;
+use crate::dispatch;
+use crate::generator::{GeneratorState, default_generator};
+use crate::op::{Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
+use crate::tensor::Tensor;
+
+#[derive(Clone, Copy, Debug)]
+enum Distribution {
+    Uniform { low: f64, high: f64 },
+    Normal { mean: f64, std: f64 },
+    Integers { low: i64, high: i64 },
+    Bernoulli { p: f64 },
+    Permutation,
+}
+
+/// Fills its output with random numbers.
+#[derive(Clone, Debug)]
+struct Fill {
+    distribution: Distribution,
+    draw: GeneratorState,
+    shape: Shape,
+    dtype: DType,
+}
+
+impl Op for Fill {
+    fn name(&self) -> &'static str {
+        match self.distribution {
+            Distribution::Uniform { .. } => "uniform_",
+            Distribution::Normal { .. } => "normal_",
+            Distribution::Integers { .. } => "randint",
+            Distribution::Bernoulli { .. } => "bernoulli_",
+            Distribution::Permutation => "randperm",
+        }
+    }
+
+    fn output(&self, _inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(
+            self.shape.clone(),
+            self.dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let GeneratorState { seed, offset } = self.draw;
+        match (self.distribution, call.output_dtype(0)) {
+            (Distribution::Uniform { low, high }, DType::F32) => {
+                random::fill_uniform_f32(call.output(0), seed, offset, low as f32, high as f32);
+            }
+            (Distribution::Uniform { low, high }, DType::F64) => {
+                random::fill_uniform_f64(call.output(0), seed, offset, low, high);
+            }
+            (Distribution::Normal { mean, std }, DType::F32) => {
+                random::fill_normal_f32(call.output(0), seed, offset, mean as f32, std as f32);
+            }
+            (Distribution::Normal { mean, std }, DType::F64) => {
+                random::fill_normal_f64(call.output(0), seed, offset, mean, std);
+            }
+            (Distribution::Integers { low, high }, DType::I64) => {
+                random::fill_integers(call.output(0), seed, offset, low, high);
+            }
+            (Distribution::Bernoulli { p }, DType::F32) => {
+                random::fill_bernoulli_f32(call.output(0), seed, offset, p);
+            }
+            (Distribution::Permutation, DType::I64) => {
+                random::fill_permutation(call.output(0), seed, offset);
+            }
+            (_, dtype) => {
+                return Err(Error::NoKernel {
+                    op: self.name(),
+                    device: fireclay_core::Device::Cpu,
+                    dtype,
+                    context: fireclay_core::Context::hint("fill an f32 or f64 tensor and cast it"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn backward(&self, _context: &Backward<'_>) -> Result<Grads> {
+        Ok(Grads::new())
+    }
+}
+
+#[track_caller]
+fn fill(target: &Tensor, distribution: Distribution) -> Result<()> {
+    let op = Fill {
+        distribution,
+        draw: default_generator().draw(),
+        shape: target.shape().clone(),
+        dtype: target.dtype(),
+    };
+    dispatch::call_into(op, &[], &[target])
+}
+
+/// Each element is zero with probability `p`, else scaled by `1 / (1 - p)`. The choice is a function of the draw, so
+/// nothing is kept for backward, which is the same op on the gradient.
+#[derive(Clone, Copy, Debug)]
+struct Dropout {
+    p: f64,
+    draw: GeneratorState,
+}
+
+impl Op for Dropout {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        if !inputs[0].dtype.is_floating_point() {
+            return Err(Error::dtype(
+                self.name(),
+                format!("expected a floating dtype, got {}", inputs[0].dtype),
+            ));
+        }
+        Ok(smallvec![OutputMeta::contiguous(
+            inputs[0].shape().clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let GeneratorState { seed, offset } = self.draw;
+        match_float!(self.name(), call.dtype(0), T => {
+            let (x, out) = (call.input::<T>(0), call.output::<T>(0));
+            let scale = (1.0 / (1.0 - self.p)) as T;
+            let mut kept = vec![0u8; x.len()];
+            random::fill_bernoulli_u8(&mut kept, seed, offset, 1.0 - self.p);
+            for ((out, &x), &kept) in out.iter_mut().zip(x).zip(&kept) {
+                *out = if kept == 1 { x * scale } else { 0.0 };
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        Ok(smallvec![Some(dispatch::call_one(
+            *self,
+            &[context.grad_output()]
+        )?)])
+    }
+}
+
+impl Tensor {
+    /// Uniform numbers from [0, 1), f32 (`torch.rand`).
+    #[track_caller]
+    pub fn rand(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+        Tensor::empty(shape, DType::F32, device)?.uniform_(0.0, 1.0)
+    }
+
+    /// Normal numbers of mean 0 and variance 1, f32 (`torch.randn`).
+    #[track_caller]
+    pub fn randn(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+        Tensor::empty(shape, DType::F32, device)?.normal_(0.0, 1.0)
+    }
+
+    /// Whole numbers from `low` to `high - 1`, i64 (`torch.randint`).
+    #[track_caller]
+    pub fn randint(
+        low: i64,
+        high: i64,
+        shape: &[usize],
+        device: impl IntoDevice,
+    ) -> Result<Tensor> {
+        if low >= high {
+            return Err(Error::argument(
+                "randint",
+                format!("expected low below high, got {low} and {high}"),
+            ));
+        }
+        let tensor = Tensor::empty(shape, DType::I64, device)?;
+        fill(&tensor, Distribution::Integers { low, high })?;
+        Ok(tensor)
+    }
+
+    /// The numbers 0 to `count - 1` in random order, i64 (`torch.randperm`).
+    #[track_caller]
+    pub fn randperm(count: usize, device: impl IntoDevice) -> Result<Tensor> {
+        let tensor = Tensor::empty(&[count], DType::I64, device)?;
+        fill(&tensor, Distribution::Permutation)?;
+        Ok(tensor)
+    }
+
+    /// Overwrites with uniform numbers from [`low`, `high`) (`Tensor.uniform_`).
+    #[track_caller]
+    pub fn uniform_(&self, low: f64, high: f64) -> Result<Tensor> {
+        if !(low <= high && (high - low).is_finite()) {
+            return Err(Error::argument(
+                "uniform_",
+                format!("expected low up to high, got {low} and {high}"),
+            ));
+        }
+        fill(self, Distribution::Uniform { low, high })?;
+        Ok(self.clone())
+    }
+
+    /// Overwrites with normal numbers (`Tensor.normal_`).
+    #[track_caller]
+    pub fn normal_(&self, mean: f64, std: f64) -> Result<Tensor> {
+        if !(std >= 0.0) {
+            return Err(Error::argument(
+                "normal_",
+                format!("the standard deviation can't be negative, got {std}"),
+            ));
+        }
+        fill(self, Distribution::Normal { mean, std })?;
+        Ok(self.clone())
+    }
+
+    /// Overwrites with 1 with probability `p`, else 0 (`Tensor.bernoulli_`), f32.
+    #[track_caller]
+    pub fn bernoulli_(&self, p: f64) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::argument(
+                "bernoulli_",
+                format!("a probability lies between 0 and 1, got {p}"),
+            ));
+        }
+        fill(self, Distribution::Bernoulli { p })?;
+        Ok(self.clone())
+    }
+
+    /// Uniform numbers from [0, 1) in this tensor's shape, dtype and device (`torch.rand_like`).
+    #[track_caller]
+    pub fn rand_like(&self) -> Result<Tensor> {
+        Tensor::empty(self.shape(), self.dtype(), self.device())?.uniform_(0.0, 1.0)
+    }
+
+    /// Normal numbers in this tensor's shape, dtype and device (`torch.randn_like`).
+    #[track_caller]
+    pub fn randn_like(&self) -> Result<Tensor> {
+        Tensor::empty(self.shape(), self.dtype(), self.device())?.normal_(0.0, 1.0)
+    }
+
+    /// In training, zeroes each element with probability `p` and scales the others by `1 / (1 - p)`
+    /// (`torch.nn.functional.dropout`).
+    #[track_caller]
+    pub fn dropout(&self, p: f64, training: bool) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::argument(
+                "dropout",
+                format!("a probability lies between 0 and 1, got {p}"),
+            )
+            .with_operands(|| vec![self.operand("self")]));
+        }
+        if !training || p == 0.0 {
+            return Ok(self.clone());
+        }
+        if p == 1.0 {
+            return self.mul(0.0);
+        }
+        let draw = default_generator().draw();
+        dispatch::call_one(Dropout { p, draw }, &[self])
+    }
+}
