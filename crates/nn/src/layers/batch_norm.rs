@@ -1,6 +1,8 @@
 //! Batch normalisation.
 
-use fireclay_tensor::{BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad};
+use fireclay_tensor::{
+    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad,
+};
 
 use crate::field::FieldVisitor;
 use crate::mode::Mode;
