@@ -1,9 +1,9 @@
 //! The command line: commands, flags and their help.
 
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use fireclay::{Device, IntoDevice, check_available};
@@ -54,14 +54,23 @@ fn train_mnist() -> Command {
     Command::new("mnist")
         .about("Trains a convolutional network on handwritten digits")
         .after_help(
-            "Into the folder of --out go model.safetensors (the weights, and all that --resume needs), metrics.jsonl (a line \
-             an epoch), curve.svg and predictions.png. The last line on standard output is the accuracy on the test set, a \
-             fifth of the images. The result depends on --seed, --epochs, --batch-size, --lr and the data alone: not on \
-             --threads or --workers, nor on interruptions.",
+            "\
+Into the folder of --out go model.safetensors (the weights, and all that --resume needs),
+metrics.jsonl (a line an epoch), curve.svg and predictions.png. The last line on standard output
+is the accuracy on the test set, a fifth of the images.
+
+The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit alone: not on
+--threads or --workers, nor on interruptions. Ctrl-C saves and says how to go on.",
         )
         .args([
-            device_flag("auto", "Where to train: auto (a GPU if there is one), cpu, cuda or cuda:N"),
-            count_flag("epochs", "How often to go through the training images [default: 12]"),
+            device_flag(
+                "auto",
+                "Where to train: auto (a GPU if there is one), cpu, cuda or cuda:N",
+            ),
+            count_flag(
+                "epochs",
+                "How often to go through the training images [default: 12]",
+            ),
             count_flag("batch-size", "Images in a training step [default: 64]"),
             Arg::new("lr")
                 .long("lr")
@@ -77,7 +86,7 @@ fn train_mnist() -> Command {
             Arg::new("workers")
                 .long("workers")
                 .value_name("N")
-                .value_parser(RangedU64ValueParser::<usize>::new().range(0..=MOST_THREADS))
+                .value_parser(|text: &str| number(text, 0..=MOST_THREADS))
                 .default_value("1")
                 .help("Threads that prepare batches ahead"),
             Arg::new("out")
@@ -103,8 +112,9 @@ fn predict() -> Command {
     Command::new("predict")
         .about("Reads handwritten digits in PNG files of 28 x 28 pixels")
         .after_help(
-            "The network knows light digits on a dark ground, as MNIST's. An image whose edge is mostly light is taken for \
-             dark on light and inverted, with a note.",
+            "\
+The network knows light digits on a dark ground, as MNIST's. An image whose edge is mostly light
+is taken for dark on light and inverted, with a note.",
         )
         .args([
             Arg::new("checkpoint")
@@ -113,7 +123,10 @@ fn predict() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .required(true)
                 .help("A model.safetensors of `train mnist`"),
-            device_flag("auto", "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N"),
+            device_flag(
+                "auto",
+                "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N",
+            ),
             Arg::new("json")
                 .long("json")
                 .action(ArgAction::SetTrue)
@@ -152,9 +165,6 @@ fn bench() -> Command {
         ])
 }
 
-/// A bound against typing errors: more threads than any machine has.
-const MOST_THREADS: u64 = 4096;
-
 fn device_flag(default: &'static str, help: &'static str) -> Arg {
     Arg::new("device")
         .long("device")
@@ -167,7 +177,7 @@ fn threads_flag() -> Arg {
     Arg::new("threads")
         .long("threads")
         .value_name("N")
-        .value_parser(RangedU64ValueParser::<usize>::new().range(1..=MOST_THREADS))
+        .value_parser(|text: &str| number(text, 1..=MOST_THREADS))
         .help("Threads that compute [default: one for each CPU]")
 }
 
@@ -175,8 +185,23 @@ fn count_flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("N")
-        .value_parser(RangedU64ValueParser::<usize>::new().range(1..))
+        .value_parser(|text: &str| number(text, 1..=MOST_COUNTED))
         .help(help)
+}
+
+/// Bounds against typing errors.
+const MOST_THREADS: usize = 4096;
+const MOST_COUNTED: usize = 1_000_000_000;
+
+fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!(
+            "expected a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    }
 }
 
 fn learning_rate(text: &str) -> Result<f64, String> {

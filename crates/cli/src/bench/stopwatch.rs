@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use fireclay::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
@@ -65,12 +65,14 @@ impl Stopwatch {
             times.push(run.elapsed().as_secs_f64() * 1e3 / inner as f64);
         }
         times.sort_by(f64::total_cmp);
-        print(&json!({
-            "workload": name,
-            "ms": rounded(median(&times)),
-            "min_ms": rounded(times[0]),
-            "n": times.len(),
-        }))
+        print(
+            name,
+            &[
+                ("ms", json!(rounded(median(&times)))),
+                ("min_ms", json!(rounded(times[0]))),
+                ("n", json!(times.len())),
+            ],
+        )
     }
 
     /// A workload that cannot be run yet, and what it needs.
@@ -78,7 +80,7 @@ impl Stopwatch {
         if !self.begin(name)? {
             return Ok(());
         }
-        print(&json!({ "workload": name, "not_yet": format!("needs {needs}") }))
+        print(name, &[("not_yet", json!(format!("needs {needs}")))])
     }
 
     /// Whether to go on with this workload.
@@ -94,9 +96,14 @@ impl Stopwatch {
     }
 }
 
-fn print(line: &serde_json::Value) -> Result<(), Failure> {
+/// A line, its fields in the order of the PyTorch script.
+fn print(name: &str, fields: &[(&str, Value)]) -> Result<(), Failure> {
+    let mut line = format!("{{\"workload\": {}", json!(name));
+    for (field, value) in fields {
+        line += &format!(", {}: {value}", json!(field));
+    }
     let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}")?;
+    writeln!(output, "{line}}}")?;
     Ok(output.flush()?)
 }
 
