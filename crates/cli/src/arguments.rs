@@ -76,6 +76,7 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
                 .long("lr")
                 .value_name("X")
                 .value_parser(learning_rate)
+                .allow_negative_numbers(true)
                 .help("The highest learning rate [default: 0.002]"),
             Arg::new("seed")
                 .long("seed")
@@ -87,6 +88,7 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
                 .long("workers")
                 .value_name("N")
                 .value_parser(|text: &str| number(text, 0..=MOST_THREADS))
+                .allow_negative_numbers(true)
                 .default_value("1")
                 .help("Threads that prepare batches ahead"),
             Arg::new("out")
@@ -156,6 +158,7 @@ fn bench() -> Command {
                 .long("seconds")
                 .value_name("S")
                 .value_parser(seconds)
+                .allow_negative_numbers(true)
                 .default_value("1.5")
                 .help("Time for a workload"),
             Arg::new("list")
@@ -178,6 +181,7 @@ fn threads_flag() -> Arg {
         .long("threads")
         .value_name("N")
         .value_parser(|text: &str| number(text, 1..=MOST_THREADS))
+        .allow_negative_numbers(true)
         .help("Threads that compute [default: one for each CPU]")
 }
 
@@ -186,6 +190,7 @@ fn count_flag(name: &'static str, help: &'static str) -> Arg {
         .long(name)
         .value_name("N")
         .value_parser(|text: &str| number(text, 1..=MOST_COUNTED))
+        .allow_negative_numbers(true)
         .help(help)
 }
 

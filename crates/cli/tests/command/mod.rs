@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 use fireclay::data::{Dataset, Mnist};
 
 /// Rows and columns of a digit.
-pub const SIDE: usize = 28;
+pub(crate) const SIDE: usize = 28;
 
 /// The binary with these arguments; its output is kept.
-pub fn fireclay<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn fireclay<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fireclay"));
     command.args(args).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -19,14 +19,14 @@ pub fn fireclay<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) ->
 }
 
 /// Runs a training on the data in `data` into `out` with more flags, in one string.
-pub fn train(data: &Path, out: &Path, flags: &str) -> Command {
+pub(crate) fn train(data: &Path, out: &Path, flags: &str) -> Command {
     let mut command = fireclay(["train", "mnist", "--data"]);
     command.arg(data).arg("--out").arg(out);
     command.args(flags.split_whitespace());
     command
 }
 
-pub fn succeed(mut command: Command) -> (String, String) {
+pub(crate) fn succeed(mut command: Command) -> (String, String) {
     let output = command.output().unwrap();
     let (stdout, stderr) = texts(&output);
     assert!(output.status.success(), "{command:?}: {stderr}");
@@ -34,7 +34,7 @@ pub fn succeed(mut command: Command) -> (String, String) {
 }
 
 /// Expects exit code 1, nothing on standard output, and each of `mentions` in the message.
-pub fn refuse(mut command: Command, mentions: &[&str]) {
+pub(crate) fn refuse(mut command: Command, mentions: &[&str]) {
     let output = command.output().unwrap();
     let (stdout, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{command:?}: {stderr}");
@@ -48,13 +48,13 @@ pub fn refuse(mut command: Command, mentions: &[&str]) {
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
-pub fn texts(output: &Output) -> (String, String) {
+pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }
 
 /// Writes the first `count` built-in digits as MNIST files into `folder`.
-pub fn write_digits(folder: &Path, count: usize) {
+pub(crate) fn write_digits(folder: &Path, count: usize) {
     let digits = Mnist::embedded().unwrap();
     assert!(count <= digits.len());
     let mut images = idx_header(&[count, SIDE, SIDE]);
@@ -68,7 +68,7 @@ pub fn write_digits(folder: &Path, count: usize) {
 }
 
 /// The head of an IDX file of bytes.
-pub fn idx_header(sizes: &[usize]) -> Vec<u8> {
+pub(crate) fn idx_header(sizes: &[usize]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 8, sizes.len() as u8];
     for &size in sizes {
         bytes.extend_from_slice(&(size as u32).to_be_bytes());
@@ -77,7 +77,7 @@ pub fn idx_header(sizes: &[usize]) -> Vec<u8> {
 }
 
 /// Writes a grey PNG file.
-pub fn write_png(path: &Path, width: usize, height: usize, pixels: &[u8]) {
+pub(crate) fn write_png(path: &Path, width: usize, height: usize, pixels: &[u8]) {
     let file = fs::File::create(path).unwrap();
     let mut encoder = png::Encoder::new(file, width as u32, height as u32);
     encoder.set_color(png::ColorType::Grayscale);
