@@ -1,6 +1,7 @@
 //! Checksums of a checkpoint's entries and of the rest of its header, kept in the file's metadata.
 //!
-//! Note [Checksums in a safetensors file]. The metadata has two texts of Fireclay's own:
+//! Note [Checksums in a safetensors file]
+//! The metadata has two texts of Fireclay's own:
 //! - `fireclay`: JSON with `version`, `crc32` (for each entry the CRC-32 of its bytes) and, for a training state,
 //!   `training`;
 //! - `fireclay.crc32`: the CRC-32 of names, dtypes, shapes and of all other metadata.

@@ -1,6 +1,7 @@
 //! `TrainingState`: all that a run needs to go on to the same bits, in one safetensors file.
 //!
-//! Note [Training states in a safetensors file]. The model's entries have their plain names, as PyTorch's state dict has
+//! Note [Training states in a safetensors file]
+//! The model's entries have their plain names, as PyTorch's state dict has
 //! them, so any tool can read the weights. The optimizer's tensors are entries `fireclay.optimizer/<name>`. Everything
 //! else is JSON: `training` in Fireclay's own metadata (see Note [Checksums in a safetensors file]).
 

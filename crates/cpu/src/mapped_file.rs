@@ -1,6 +1,7 @@
 //! `MappedFile`: a file's bytes in memory without reading them: pages come in when they are looked at.
 //!
-//! Note [Mapped files]. The bytes of a mapping are the file's own. Two things that others do to the file show through:
+//! Note [Mapped files]
+//! The bytes of a mapping are the file's own. Two things that others do to the file show through:
 //! - Writing into it changes the bytes. A `&[u8]` of them must not change while it is borrowed, by the language's rules;
 //!   nothing here or above keeps references to single bytes whose change could break more than the value read, and
 //!   whoever parses the bytes copies the part it decides by first.

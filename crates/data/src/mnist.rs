@@ -35,6 +35,9 @@ pub struct Mnist {
     normalised: Arc<[f32; 256]>,
 }
 
+/// Some of the images: what [`Mnist::split`] gives.
+pub type MnistPart = Subset<Arc<Mnist>>;
+
 impl Mnist {
     /// The 5,000 digits of this repository, 500 of each class, sorted by class: in the program itself, no file needed.
     ///
@@ -123,7 +126,7 @@ impl Mnist {
     ///
     /// # Errors
     /// More test images than there are images.
-    pub fn split(self, test: usize, seed: u64) -> Result<(Subset<Arc<Mnist>>, Subset<Arc<Mnist>>)> {
+    pub fn split(self, test: usize, seed: u64) -> Result<(MnistPart, MnistPart)> {
         let Some(train) = self.len().checked_sub(test) else {
             let what = format!("{test} test images of {}", self.len());
             return Err(Error::argument("Mnist::split", what));

@@ -1,6 +1,7 @@
 //! Random numbers of the data path: keyed by what they are for, so that no thread's doing shows in them.
 //!
-//! Note [Random numbers of the data path]. Each use has a Philox stream of its own. The key is made of the seed, the
+//! Note [Random numbers of the data path]
+//! Each use has a Philox stream of its own. The key is made of the seed, the
 //! epoch and the purpose by one Philox block; the stream's offset is the sample's index (0 for an order). So the numbers
 //! of a sample depend on (seed, epoch, index) alone: not on the number of workers, nor on the samples before it, nor
 //! on where a run was resumed. A purpose of their own keeps them apart from the numbers of tensors of the same seed.

@@ -237,7 +237,8 @@ fn schedules_are_pytorchs() {
             assert_close(
                 &got,
                 &numbers(expected),
-                1e-15,
+                // PyTorch multiplies the rate step by step, and gathers rounding.
+                1e-13,
                 &format!("{name} at {step}"),
             );
             assert_eq!(scheduler.last_epoch(), step as u64);

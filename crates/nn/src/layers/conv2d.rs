@@ -76,7 +76,8 @@ impl Conv2d {
     ) -> Result<Conv2d> {
         let Size2([height, width]) = kernel.into();
         let groups = config.groups;
-        if groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
+        let divides = |channels: usize| groups != 0 && channels.is_multiple_of(groups);
+        if !divides(in_channels) || !divides(out_channels) {
             return Err(Error::argument(
                 "Conv2d",
                 format!(
