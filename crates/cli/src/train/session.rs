@@ -6,7 +6,7 @@ use fireclay::checkpoint::{Checkpoint, OptimizerState, TrainingState};
 use fireclay::data::{DataLoader, Epoch, LoaderState};
 use fireclay::optim::{AdamW, AdamWOptions, Optimizer, Scheduler, SequentialLR, warmup_cosine};
 use fireclay::prelude::*;
-use fireclay::{CrossEntropy, GeneratorState, StateDict, default_generator};
+use fireclay::{CrossEntropy, RngState, StateDict, default_generator};
 use serde_json::{Map, Value, json};
 
 use super::digits::{Digits, Samples};
@@ -127,7 +127,7 @@ impl Session {
             tensors: Vec::new(),
             numbers: scheduler,
         })?;
-        default_generator().set_state(GeneratorState {
+        default_generator().set_state(RngState {
             seed: state.rng.seed,
             offset: state.rng.offset,
         });
