@@ -235,7 +235,7 @@ mod tests {
         let element = (5_u64 << 34) + 7;
         let counter = [
             (element / 4) as u32,
-            (element / 4 >> 32) as u32,
+            ((element / 4) >> 32) as u32,
             0x7654_3210,
             0xfedc_ba98,
         ];

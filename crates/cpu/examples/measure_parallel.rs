@@ -42,8 +42,4 @@ fn measure(name: &str, run: impl Fn(usize, &(dyn Fn(usize) + Sync))) {
 fn main() {
     set_threads(2);
     measure("own  ", |tasks, task| run(tasks, task));
-    measure("rayon", |tasks, task| {
-        use rayon::prelude::*;
-        (0..tasks).into_par_iter().for_each(task);
-    });
 }

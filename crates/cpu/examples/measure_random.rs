@@ -16,8 +16,12 @@ fn measure(name: &str, mut action: impl FnMut()) {
 }
 
 fn main() {
-    set_threads(2);
     let mut out = vec![0.0_f32; 10_000_000];
+    set_threads(1);
+    measure("randn 1e7, 1 thread", || {
+        fill_normal_f32(&mut out, 1, 0, 0.0, 1.0)
+    });
+    set_threads(2);
     measure("rand 1e7", || fill_uniform_f32(&mut out, 1, 0, 0.0, 1.0));
     measure("randn 1e7", || fill_normal_f32(&mut out, 1, 0, 0.0, 1.0));
     measure("bernoulli 1e7", || fill_bernoulli_f32(&mut out, 1, 0, 0.5));

@@ -127,12 +127,12 @@ pub(crate) unsafe fn load(grid: &Grid, lane: &Lane, start: usize, len: usize, ou
 }
 
 /// # Safety
-/// The lane is writable over the range; `from` is readable for `len` elements of `class`.
+/// The lane, begun at `to`, is writable over the range; `from` is readable for `len` elements of `class`.
 pub(crate) unsafe fn store(
     grid: &Grid,
     lane: &Lane,
-    start: usize,
-    len: usize,
+    to: *mut u8,
+    (start, len): (usize, usize),
     from: *const u8,
     class: Class,
 ) {
@@ -141,12 +141,12 @@ pub(crate) unsafe fn store(
     unsafe fn scatter<T: Copy, U: Copy>(
         grid: &Grid,
         lane: &Lane,
-        start: usize,
-        len: usize,
+        to: *mut u8,
+        (start, len): (usize, usize),
         from: *const u8,
         narrow: impl Fn(T) -> U,
     ) {
-        let (from, sink) = (from.cast::<T>(), lane.ptr.cast::<U>());
+        let (from, sink) = (from.cast::<T>(), to.cast::<U>());
         for_rows(grid, lane, start, len, |place, at, count, stride| {
             // SAFETY: places of the row lie in the lane, `at + count <= len`.
             unsafe {
@@ -167,16 +167,18 @@ pub(crate) unsafe fn store(
     // SAFETY: the caller's bound, dtype by dtype.
     unsafe {
         match lane.dtype {
-            DType::F64 => scatter(grid, lane, start, len, from, |x: f64| x),
-            DType::F32 => scatter(grid, lane, start, len, from, |x: f32| x),
-            DType::F16 => scatter(grid, lane, start, len, from, f16::from_f32),
-            DType::BF16 => scatter(grid, lane, start, len, from, bf16::from_f32),
-            DType::I64 => scatter(grid, lane, start, len, from, |x: i64| x),
-            DType::I32 => scatter(grid, lane, start, len, from, |x: i64| x as i32),
-            DType::I16 => scatter(grid, lane, start, len, from, |x: i64| x as i16),
-            DType::I8 => scatter(grid, lane, start, len, from, |x: i64| x as i8),
-            DType::Bool => scatter(grid, lane, start, len, from, |x: i64| u8::from(x != 0)),
-            _ => scatter(grid, lane, start, len, from, |x: i64| x as u8),
+            DType::F64 => scatter(grid, lane, to, (start, len), from, |x: f64| x),
+            DType::F32 => scatter(grid, lane, to, (start, len), from, |x: f32| x),
+            DType::F16 => scatter(grid, lane, to, (start, len), from, f16::from_f32),
+            DType::BF16 => scatter(grid, lane, to, (start, len), from, bf16::from_f32),
+            DType::I64 => scatter(grid, lane, to, (start, len), from, |x: i64| x),
+            DType::I32 => scatter(grid, lane, to, (start, len), from, |x: i64| x as i32),
+            DType::I16 => scatter(grid, lane, to, (start, len), from, |x: i64| x as i16),
+            DType::I8 => scatter(grid, lane, to, (start, len), from, |x: i64| x as i8),
+            DType::Bool => scatter(grid, lane, to, (start, len), from, |x: i64| {
+                u8::from(x != 0)
+            }),
+            _ => scatter(grid, lane, to, (start, len), from, |x: i64| x as u8),
         }
     }
 }

@@ -389,15 +389,6 @@ impl<T> Shared<T> {
         Shared(start.cast_mut())
     }
 
-    /// `len` elements from `start` on.
-    ///
-    /// # Safety
-    /// They lie within the slice, and nobody else uses them while the result lives.
-    pub(crate) unsafe fn slice<'a>(self, start: usize, len: usize) -> &'a mut [T] {
-        // SAFETY: the caller's bound.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
-    }
-
     /// The pointer. A method, so that closures capture the whole struct.
     pub(crate) fn get(self) -> *mut T {
         self.0

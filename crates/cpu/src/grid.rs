@@ -113,6 +113,11 @@ impl Grid {
         })
     }
 
+    /// Where the sinks begin.
+    pub(crate) fn sink_pointers(&self) -> smallvec::SmallVec<[*mut u8; 4]> {
+        self.sinks.iter().map(|sink| sink.ptr).collect()
+    }
+
     pub(crate) fn row(&self) -> usize {
         self.shape[self.shape.len() - 1]
     }

@@ -1,7 +1,8 @@
 //! Copying and adding rows at places that a list of indices names. The caller has checked the indices.
 
-use crate::gemm::{Float, Shared};
+use crate::gemm::Float;
 use crate::parallel;
+use crate::vectorize::Parts;
 
 /// Elements a parallel task works on at least.
 const TASK: usize = 1 << 15;
@@ -22,12 +23,12 @@ pub fn select_rows<T: Copy + Send + Sync>(
         return;
     }
     let per_task = (TASK / inner).max(1);
-    let out = Shared::new(out);
+    let out = Parts::new(out);
     parallel::run(rows.div_ceil(per_task), |task| {
         for row in task * per_task..((task + 1) * per_task).min(rows) {
             let from = row / indices.len() * size + indices[row % indices.len()] as usize;
             // SAFETY: each row of the output belongs to one task.
-            let out = unsafe { out.slice(row * inner, inner) };
+            let out = unsafe { out.part(row * inner, inner) };
             out.copy_from_slice(&x[from * inner..][..inner]);
         }
     });
@@ -51,7 +52,7 @@ pub fn add_rows<T: Float>(
     // Tasks take columns, so that each place is added to by one task, in order.
     let width = (TASK / indices.len().max(1)).clamp(16, inner.max(16));
     let columns = inner.div_ceil(width);
-    let out = Shared::new(out);
+    let out = Parts::new(out);
     parallel::run(outer * columns, |task| {
         let (block, column) = (task / columns, task % columns * width);
         let width = width.min(inner - column);
@@ -60,7 +61,7 @@ pub fn add_rows<T: Float>(
             let start = (block * size + index as usize) * inner + column;
             assert!((index as usize) < size, "an index outside of the dimension");
             // SAFETY: within the output (asserted); these columns of it belong to this task.
-            let target = unsafe { out.slice(start, width) };
+            let target = unsafe { out.part(start, width) };
             for (target, &source) in target.iter_mut().zip(source) {
                 *target = *target + source;
             }

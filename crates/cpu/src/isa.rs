@@ -55,33 +55,6 @@ impl Isa {
     }
 }
 
-/// Runs `work` compiled for the instruction set in use, so that plain loops in it vectorise for it.
-///
-/// Whatever `work` calls must be `#[inline(always)]`. Rust never contracts or reorders floating arithmetic, so the bits
-/// don't depend on the instruction set as long as `work` fixes its order of summation itself.
-#[inline]
-pub(crate) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")]
-        unsafe fn with_avx512<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        match isa() {
-            // SAFETY: `isa` returns only what the CPU supports.
-            Isa::Avx512 => return unsafe { with_avx512(work) },
-            // SAFETY: as above.
-            Isa::Avx2 => return unsafe { with_avx2(work) },
-            Isa::Scalar => {}
-        }
-    }
-    work()
-}
-
 /// The instruction set called `asked` if that is among `supported`, else the last of them.
 fn choose(asked: Option<&str>, supported: &[Isa]) -> Isa {
     let asked = match asked {

@@ -3,9 +3,9 @@
 //! Sums run in a fixed number of lanes of the data's type over blocks, and the blocks add up in f64, so results depend on
 //! the shape alone. Variances take a second pass over the centred values.
 
-use crate::gemm::{Float, Shared};
-use crate::isa::vectorized;
+use crate::gemm::Float;
 use crate::parallel;
+use crate::vectorize::{Parts, vectorized_loops};
 
 /// Lanes of a sum.
 const LANES: usize = 32;
@@ -16,7 +16,7 @@ const TASK: usize = 1 << 15;
 
 /// Sums `f` of corresponding elements, in a fixed order.
 #[inline(always)]
-pub(crate) fn sum_of<T: Float, const N: usize>(slices: [&[T]; N], f: impl Fn([T; N]) -> T) -> f64 {
+fn sum_of<T: Float, const N: usize>(slices: [&[T]; N], f: impl Fn([T; N]) -> T) -> f64 {
     let len = slices[0].len();
     let mut total = 0.0;
     let mut start = 0;
@@ -77,16 +77,16 @@ pub fn layer_norm<T: Float>(
     if cols == 0 {
         return;
     }
-    let (y, mean, rstd) = (Shared::new(y), Shared::new(mean), Shared::new(rstd));
+    let (y, mean, rstd) = (Parts::new(y), Parts::new(mean), Parts::new(rstd));
     let per_task = (TASK / cols).max(1);
     parallel::run(rows.div_ceil(per_task), |task| {
-        vectorized(
+        vectorized_loops(
             #[inline(always)]
             || {
                 for row in task * per_task..((task + 1) * per_task).min(rows) {
                     let x = &x[row * cols..][..cols];
                     // SAFETY: each row belongs to one task.
-                    let y = unsafe { y.slice(row * cols, cols) };
+                    let y = unsafe { y.part(row * cols, cols) };
                     let center = T::from_f64(sum_of([x], |[x]| x) / cols as f64);
                     let variance = sum_of([x], |[x]| (x - center) * (x - center)) / cols as f64;
                     let scale = T::from_f64(1.0 / (variance + eps).sqrt());
@@ -116,8 +116,8 @@ pub fn layer_norm<T: Float>(
                     }
                     // SAFETY: as above.
                     unsafe {
-                        mean.slice(row, 1)[0] = center;
-                        rstd.slice(row, 1)[0] = scale;
+                        mean.part(row, 1)[0] = center;
+                        rstd.part(row, 1)[0] = scale;
                     }
                 }
             },
@@ -158,21 +158,21 @@ pub fn layer_norm_backward<T: Float>(
     let parameters = !grad_weight.is_empty() || !grad_bias.is_empty();
     let mut partial = vec![T::ZERO; if parameters { tasks * 2 * cols } else { 0 }];
     {
-        let (grad_x, partial) = (Shared::new(grad_x), Shared::new(&mut partial));
+        let (grad_x, partial) = (Parts::new(grad_x), Parts::new(&mut partial));
         parallel::run(tasks, |task| {
-            vectorized(
+            vectorized_loops(
                 #[inline(always)]
                 || {
                     let rows = task * per_task..((task + 1) * per_task).min(rows);
                     for row in rows.clone() {
                         let (x, grad) = (&x[row * cols..][..cols], &grad[row * cols..][..cols]);
                         // SAFETY: each row belongs to one task.
-                        let grad_x = unsafe { grad_x.slice(row * cols, cols) };
+                        let grad_x = unsafe { grad_x.part(row * cols, cols) };
                         layer_norm_row(x, grad, weight, mean[row], rstd[row], grad_x);
                     }
                     if parameters {
                         // SAFETY: each task has a partial sum of its own.
-                        let partial = unsafe { partial.slice(task * 2 * cols, 2 * cols) };
+                        let partial = unsafe { partial.part(task * 2 * cols, 2 * cols) };
                         let (of_weight, of_bias) = partial.split_at_mut(cols);
                         for row in rows {
                             let (x, grad) = (&x[row * cols..][..cols], &grad[row * cols..][..cols]);
@@ -280,13 +280,13 @@ pub fn batch_norm<T: Float>(
     assert!([mean.len(), rstd.len(), variance.len()] == [sizes.channels; 3]);
     let count = (sizes.batch * sizes.plane) as f64;
     let (y, mean, rstd, variance) = (
-        Shared::new(y),
-        Shared::new(mean),
-        Shared::new(rstd),
-        Shared::new(variance),
+        Parts::new(y),
+        Parts::new(mean),
+        Parts::new(rstd),
+        Parts::new(variance),
     );
     sizes.for_each(|channel| {
-        vectorized(
+        vectorized_loops(
             #[inline(always)]
             || {
                 let total: f64 = sizes
@@ -304,16 +304,16 @@ pub fn batch_norm<T: Float>(
                 let shift = bias.get(channel).copied().unwrap_or(T::ZERO);
                 for plane in sizes.planes(channel) {
                     // SAFETY: each channel belongs to one task.
-                    let y = unsafe { y.slice(plane.start, plane.len()) };
+                    let y = unsafe { y.part(plane.start, plane.len()) };
                     for (y, &x) in y.iter_mut().zip(&x[plane]) {
                         *y = (x - center) * scale + shift;
                     }
                 }
                 // SAFETY: as above.
                 unsafe {
-                    mean.slice(channel, 1)[0] = center;
-                    rstd.slice(channel, 1)[0] = unit;
-                    variance.slice(channel, 1)[0] = T::from_f64(spread);
+                    mean.part(channel, 1)[0] = center;
+                    rstd.part(channel, 1)[0] = unit;
+                    variance.part(channel, 1)[0] = T::from_f64(spread);
                 }
             },
         );
@@ -343,12 +343,12 @@ pub fn batch_norm_backward<T: Float>(
     assert!([mean.len(), rstd.len(), grad_weight.len(), grad_bias.len()] == [sizes.channels; 4]);
     let count = (sizes.batch * sizes.plane) as f64;
     let (grad_x, grad_weight, grad_bias) = (
-        Shared::new(grad_x),
-        Shared::new(grad_weight),
-        Shared::new(grad_bias),
+        Parts::new(grad_x),
+        Parts::new(grad_weight),
+        Parts::new(grad_bias),
     );
     sizes.for_each(|channel| {
-        vectorized(
+        vectorized_loops(
             #[inline(always)]
             || {
                 let (center, unit) = (mean[channel], rstd[channel]);
@@ -368,7 +368,7 @@ pub fn batch_norm_backward<T: Float>(
                 let scale = weight.get(channel).map_or(unit, |&weight| unit * weight);
                 for plane in sizes.planes(channel) {
                     // SAFETY: each channel belongs to one task.
-                    let grad_x = unsafe { grad_x.slice(plane.start, plane.len()) };
+                    let grad_x = unsafe { grad_x.part(plane.start, plane.len()) };
                     for ((out, &x), &grad) in
                         grad_x.iter_mut().zip(&x[plane.clone()]).zip(&grad[plane])
                     {
@@ -377,8 +377,8 @@ pub fn batch_norm_backward<T: Float>(
                 }
                 // SAFETY: as above.
                 unsafe {
-                    grad_weight.slice(channel, 1)[0] = T::from_f64(dot);
-                    grad_bias.slice(channel, 1)[0] = T::from_f64(total);
+                    grad_weight.part(channel, 1)[0] = T::from_f64(dot);
+                    grad_bias.part(channel, 1)[0] = T::from_f64(total);
                 }
             },
         );

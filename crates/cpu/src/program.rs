@@ -167,7 +167,7 @@ impl Program {
                 let end = (start + TASK).min(grid.numel);
                 // SAFETY: the range lies in the grid, whose places the caller vouches for; tasks write
                 // disjoint ranges of it.
-                unsafe { plan.run(grid, start, end) };
+                unsafe { plan.run(grid, grid.sink_pointers(), start, end) };
             });
             return;
         }
@@ -175,11 +175,66 @@ impl Program {
         parallel::run(tasks.len(), |task| {
             for &(set, start, end) in &tasks[task] {
                 // SAFETY: as above; sets don't overlap.
-                unsafe { plans[set].run(&grids[set], start, end) };
+                unsafe { plans[set].run(&grids[set], grids[set].sink_pointers(), start, end) };
             }
         });
     }
 }
+
+/// A program of one output laid over operands, whose elements are computed piece by piece as they are asked for: what a
+/// reduction at the end of a formula reads instead of a tensor.
+pub struct Elements<'a> {
+    grid: Grid,
+    program: &'a Program,
+}
+
+impl Program {
+    /// The elements of the only output, stored as `dtype`, over `shape`; None where there are none.
+    ///
+    /// # Safety
+    /// As [`evaluate`](Program::evaluate), for as long as the result lives.
+    pub unsafe fn elements(
+        &self,
+        shape: &[usize],
+        sources: &[Source],
+        dtype: DType,
+    ) -> Option<Elements<'_>> {
+        assert_eq!(self.outputs.len(), 1);
+        let sink = Sink {
+            ptr: std::ptr::null_mut(),
+            dtype,
+            strides: fireclay_core::Shape::new(shape).contiguous_strides(),
+        };
+        let grid = Grid::new(shape, sources, &[sink])?;
+        Some(Elements {
+            grid,
+            program: self,
+        })
+    }
+}
+
+impl Elements<'_> {
+    /// Computes the elements from `start` on, in the order of the shape, into `out`.
+    ///
+    /// # Panics
+    /// If `T` isn't the dtype asked for, or there are not as many elements.
+    pub fn compute<T: fireclay_core::Element>(&self, start: usize, out: &mut [T]) {
+        assert!(self.grid.sinks[0].dtype == T::DTYPE && start + out.len() <= self.grid.numel);
+        // The sink is contiguous: the element of flat index i lies at place i.
+        let origin = out.as_mut_ptr().wrapping_sub(start).cast::<u8>();
+        // SAFETY: sources are vouched for by whoever made this; only places start.. of the sink are written.
+        unsafe {
+            Plan::new(self.program, &self.grid).run(
+                &self.grid,
+                SinkPointers::from_slice(&[origin]),
+                start,
+                start + out.len(),
+            )
+        };
+    }
+}
+
+type SinkPointers = smallvec::SmallVec<[*mut u8; 4]>;
 
 /// Cuts sets of these sizes into tasks of about [`TASK`] elements: pieces of large sets, or several small ones.
 fn pack(sizes: impl Iterator<Item = usize>) -> Vec<Vec<(usize, usize, usize)>> {
@@ -280,7 +335,7 @@ impl<'a> Plan<'a> {
     ///
     /// # Safety
     /// As [`Program::evaluate`], and no other thread writes this range.
-    unsafe fn run(&self, grid: &Grid, start: usize, end: usize) {
+    unsafe fn run(&self, grid: &Grid, sinks: SinkPointers, start: usize, end: usize) {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(
                 if self.tile == TILE {
@@ -312,7 +367,7 @@ impl<'a> Plan<'a> {
                     len = len.min(grid.row() - at % grid.row());
                 }
                 // SAFETY: the tile lies in the range, the scratch holds every buffer.
-                unsafe { self.tile(grid, at, len, scratch) };
+                unsafe { self.tile(grid, &sinks, at, len, scratch) };
                 at += len;
             }
         });
@@ -320,7 +375,14 @@ impl<'a> Plan<'a> {
 
     /// # Safety
     /// As [`Plan::run`]; `scratch` has `buffers` buffers of TILE places of 8 bytes where `len <= TILE` needs them.
-    unsafe fn tile(&self, grid: &Grid, start: usize, len: usize, scratch: *mut u8) {
+    unsafe fn tile(
+        &self,
+        grid: &Grid,
+        sinks: &[*mut u8],
+        start: usize,
+        len: usize,
+        scratch: *mut u8,
+    ) {
         let mut pointers: smallvec::SmallVec<[*mut u8; 16]> =
             smallvec::smallvec![std::ptr::null_mut(); self.homes.len()];
         // SAFETY: each pointer is to the register's buffer, or to the run of `len` elements of an operand's
@@ -343,7 +405,7 @@ impl<'a> Plan<'a> {
                     Home::Sink(sink, number) => {
                         let lane = &grid.sinks[sink];
                         if is_direct(lane.dtype) && grid.is_run(lane, start, len) {
-                            lane.ptr.add(grid.place(lane, start) * lane.dtype.size())
+                            sinks[sink].wrapping_add(grid.place(lane, start) * lane.dtype.size())
                         } else {
                             buffer(number)
                         }
@@ -382,9 +444,11 @@ impl<'a> Plan<'a> {
                 let from = pointers[register];
                 let in_place = is_direct(lane.dtype)
                     && grid.is_run(lane, start, len)
-                    && from == lane.ptr.add(grid.place(lane, start) * lane.dtype.size());
+                    && from
+                        == sinks[sink].wrapping_add(grid.place(lane, start) * lane.dtype.size());
                 if !in_place {
-                    store(grid, lane, start, len, from, self.program.classes[register]);
+                    let class = self.program.classes[register];
+                    store(grid, lane, sinks[sink], (start, len), from, class);
                 }
             }
         }

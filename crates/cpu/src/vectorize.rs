@@ -41,6 +41,23 @@ unsafe fn on_avx2<W: Vectorize>(work: W) -> W::Output {
     work.run::<crate::arch::avx2::F32x8, crate::arch::avx2::F64x4>()
 }
 
+/// Does `work`, plain loops in a closure marked `#[inline(always)]`, compiled for the instruction set in use.
+#[inline]
+pub(crate) fn vectorized_loops<R>(work: impl FnOnce() -> R) -> R {
+    struct Loops<W>(W);
+
+    impl<R, W: FnOnce() -> R> Vectorize for Loops<W> {
+        type Output = R;
+
+        #[inline(always)]
+        fn run<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>>(self) -> R {
+            (self.0)()
+        }
+    }
+
+    vectorized(Loops(work))
+}
+
 /// A slice that several tasks write, each its own part.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a, T> {

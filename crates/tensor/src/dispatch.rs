@@ -126,8 +126,8 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
     let ready =
         |tensor: &Tensor| !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous());
-    let plain = |tensor: &&Tensor| !widen(tensor) && tensor.is_contiguous();
-    if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(&target)) {
+    let plain = |tensor: &Tensor| !widen(tensor) && tensor.is_contiguous();
+    if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(target)) {
         return run_kernel(op, inputs, targets);
     }
     autograd::no_grad(|| {
@@ -142,7 +142,7 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
         let results: SmallVec<[Tensor; 2]> = targets
             .iter()
             .map(|&target| {
-                if plain(&target) {
+                if plain(target) {
                     return Ok(target.clone());
                 }
                 let dtype = if widen(target) {
@@ -225,14 +225,14 @@ pub(crate) fn update<const N: usize>(
         }
     }
     storages.sort_unstable();
-    let shared = |tensor: &&Tensor| {
+    let shared = |tensor: &Tensor| {
         storages
             .binary_search(&(Arc::as_ptr(&tensor.0.storage) as usize))
             .is_ok()
     };
     let read_too = sets
         .iter()
-        .any(|set| set[written..].iter().any(|tensor| shared(&tensor)));
+        .any(|set| set[written..].iter().any(|tensor| shared(tensor)));
     if storages.windows(2).any(|pair| pair[0] == pair[1]) || read_too {
         return Err(Error::argument(
             name,
@@ -296,14 +296,7 @@ fn separate(inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor;
 }
 
 fn metas<'a>(inputs: &'a [&Tensor]) -> SmallVec<[Meta<'a>; 4]> {
-    inputs
-        .iter()
-        .map(|input| Meta {
-            layout: input.layout(),
-            dtype: input.dtype(),
-            device: input.device(),
-        })
-        .collect()
+    inputs.iter().map(|input| input.meta()).collect()
 }
 
 fn check_devices<'a>(

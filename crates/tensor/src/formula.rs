@@ -10,7 +10,7 @@ use fireclay_core::{Context, Device, Error, Result, Scalar, Shape};
 use smallvec::{SmallVec, smallvec};
 
 use crate::dispatch;
-use crate::function::{Function, GraphNode, PointwiseOp, Slot};
+use crate::function::{Function, GraphNode, PointwiseOp, ReducedOp, Slot};
 use crate::tensor::Tensor;
 
 /// A pointwise expression over tensors and numbers, not computed yet. Cheap to clone; a part used twice is
@@ -127,6 +127,39 @@ impl Formula {
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The sum of all elements, as one kernel (`(a * b).sum()`).
+    #[track_caller]
+    pub fn sum(&self) -> Result<Tensor> {
+        self.reduce(false)
+    }
+
+    /// The mean of all elements, as one kernel (`(a - b).square().mean()`).
+    #[track_caller]
+    pub fn mean(&self) -> Result<Tensor> {
+        self.reduce(true)
+    }
+
+    #[track_caller]
+    fn reduce(&self, mean: bool) -> Result<Tensor> {
+        if matches!(&*self.0, Expression::Apply(..)) {
+            let mut builder = Builder::default();
+            let node = builder.node(self)?;
+            builder.outputs.push(node);
+            let (graph, tensors) = builder.finish()?;
+            let inputs: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
+            let op = ReducedOp { graph, mean };
+            if op.fits(&inputs)? {
+                return dispatch::call_one(op, &inputs);
+            }
+        }
+        let value = self.eval()?;
+        if mean {
+            value.mean_all()
+        } else {
+            value.sum_all()
+        }
     }
 
     /// The shape of the result.

@@ -279,6 +279,108 @@ impl PointwiseOp {
         Ok(program)
     }
 
+    /// The gradients of the inputs, given those of the outputs. Where the result itself was `kept`, only what the function's
+    /// `saves` names is there; else all inputs are, and values are computed again.
+    pub(crate) fn input_grads(
+        &self,
+        context: &Backward<'_>,
+        grads: &[Option<Formula>],
+        kept: bool,
+    ) -> Result<Grads> {
+        let saves = if kept { self.saves() } else { Saves::INPUTS };
+        let inputs: SmallVec<[Formula; 4]> = (0..context.inputs())
+            .map(|index| {
+                if saves.has_input(index) {
+                    context.input(index).map(Formula::from)
+                } else {
+                    Ok(Formula::missing())
+                }
+            })
+            .collect::<Result<_>>()?;
+        let resolve = |slot: &Slot, values: &[Formula]| match *slot {
+            Slot::Input(input) => inputs[input].clone(),
+            Slot::Number(number) => Formula::number(number),
+            Slot::Node(node) => values[node].clone(),
+        };
+        // The value of each node, as a formula of the inputs: computed again inside of the backward kernel.
+        let mut values: SmallVec<[Formula; 4]> = SmallVec::new();
+        for node in &self.nodes {
+            let value = if kept {
+                if saves.has_output(0) {
+                    context.output(0)?.into()
+                } else {
+                    Formula::missing()
+                }
+            } else {
+                let operands = node
+                    .operands
+                    .iter()
+                    .map(|slot| resolve(slot, &values))
+                    .collect();
+                Formula::apply(node.function, operands)
+            };
+            values.push(value);
+        }
+        let mut node_grads: SmallVec<[Option<Formula>; 4]> = smallvec![None; self.nodes.len()];
+        for (grad, &node) in grads.iter().zip(&self.outputs) {
+            if let Some(grad) = grad {
+                add_grad(&mut node_grads[node], grad.clone());
+            }
+        }
+        let mut input_grads: SmallVec<[Option<Formula>; 4]> = smallvec![None; context.inputs()];
+        for (number, node) in self.nodes.iter().enumerate().rev() {
+            let Some(grad) = node_grads[number].take() else {
+                continue;
+            };
+            if node.function.typing() == Typing::Bool {
+                continue;
+            }
+            let wanted = |slot: &Slot| match *slot {
+                Slot::Input(input) => context.needs(input),
+                Slot::Node(_) => true,
+                Slot::Number(_) => false,
+            };
+            if !node.operands.iter().any(wanted) {
+                continue;
+            }
+            if !node.function.differentiable() {
+                return Err(Error::NotDifferentiable {
+                    op: node.function.name(),
+                    location: context.location(),
+                });
+            }
+            let operands: SmallVec<[Formula; 4]> = node
+                .operands
+                .iter()
+                .map(|slot| resolve(slot, &values))
+                .collect();
+            let grads = node.function.grad(&operands, &values[number], &grad);
+            for (slot, grad) in node.operands.iter().zip(grads) {
+                match (*slot, grad) {
+                    (Slot::Input(input), Some(grad)) if context.needs(input) => {
+                        add_grad(&mut input_grads[input], grad);
+                    }
+                    (Slot::Node(node), Some(grad)) => add_grad(&mut node_grads[node], grad),
+                    _ => {}
+                }
+            }
+        }
+        let wanted: SmallVec<[usize; 4]> = (0..context.inputs())
+            .filter(|&input| input_grads[input].is_some())
+            .collect();
+        let formulas: SmallVec<[Formula; 4]> = wanted
+            .iter()
+            .filter_map(|&input| input_grads[input].take())
+            .collect();
+        let full = full_shape(context);
+        let mut grads: Grads = smallvec![None; context.inputs()];
+        for (&input, grad) in wanted.iter().zip(Formula::eval_all(&formulas)?) {
+            // Where a reduction follows, the gradient may still be one number for all elements.
+            grads[input] = Some(grad.expand_to(&full)?.sum_to(context.input_shape(input))?);
+        }
+        Ok(grads)
+    }
+
     /// One function over equal contiguous operands: the kernel alone, for small tensors.
     fn run_small(&self, call: &mut CpuCall<'_>) -> Option<()> {
         const SMALL: usize = 1 << 13;
@@ -412,25 +514,12 @@ impl Op for PointwiseOp {
         let outputs: SmallVec<[Operand<'_>; 2]> = (0..self.outputs.len())
             .map(|index| call.raw_output(index))
             .collect();
-        let metas: SmallVec<[Meta<'_>; 4]> = inputs
-            .iter()
-            .map(|input| Meta {
-                layout: input.layout,
-                dtype: input.dtype,
-                device: fireclay_core::Device::Cpu,
-            })
-            .collect();
+        let metas: SmallVec<[Meta<'_>; 4]> = inputs.iter().map(Operand::meta).collect();
         let dtypes: SmallVec<[DType; 2]> = outputs.iter().map(|output| output.dtype).collect();
         let program = self.program(&metas, &dtypes)?;
         let shape = outputs[0].layout.shape();
-        let sources: SmallVec<[Source; 4]> = inputs
-            .iter()
-            .map(|input| Source {
-                ptr: input.ptr().cast_const(),
-                dtype: input.dtype,
-                strides: strides_over(input.layout, shape),
-            })
-            .collect();
+        let sources: SmallVec<[Source; 4]> =
+            inputs.iter().map(|input| source(input, shape)).collect();
         let sinks: SmallVec<[Sink; 2]> = outputs
             .iter()
             .map(|output| Sink {
@@ -464,97 +553,10 @@ impl Op for PointwiseOp {
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        let single = self.nodes.len() == 1;
-        let saves = self.saves();
-        let inputs: SmallVec<[Formula; 4]> = (0..context.inputs())
-            .map(|index| {
-                if saves.has_input(index) {
-                    context.input(index).map(Formula::from)
-                } else {
-                    Ok(Formula::missing())
-                }
-            })
-            .collect::<Result<_>>()?;
-        let resolve = |slot: &Slot, values: &[Formula]| match *slot {
-            Slot::Input(input) => inputs[input].clone(),
-            Slot::Number(number) => Formula::number(number),
-            Slot::Node(node) => values[node].clone(),
-        };
-        // The value of each node, as a formula of the inputs: computed again inside of the backward kernel.
-        let mut values: SmallVec<[Formula; 4]> = SmallVec::new();
-        for node in &self.nodes {
-            let value = if single {
-                if saves.has_output(0) {
-                    context.output(0)?.into()
-                } else {
-                    Formula::missing()
-                }
-            } else {
-                let operands = node
-                    .operands
-                    .iter()
-                    .map(|slot| resolve(slot, &values))
-                    .collect();
-                Formula::apply(node.function, operands)
-            };
-            values.push(value);
-        }
-        let mut node_grads: SmallVec<[Option<Formula>; 4]> = smallvec![None; self.nodes.len()];
-        for (number, &node) in self.outputs.iter().enumerate() {
-            if let Some(grad) = context.grad(number) {
-                add_grad(&mut node_grads[node], Formula::from(grad.clone()));
-            }
-        }
-        let mut input_grads: SmallVec<[Option<Formula>; 4]> = smallvec![None; context.inputs()];
-        for (number, node) in self.nodes.iter().enumerate().rev() {
-            let Some(grad) = node_grads[number].take() else {
-                continue;
-            };
-            if node.function.typing() == Typing::Bool {
-                continue;
-            }
-            let wanted = |slot: &Slot| match *slot {
-                Slot::Input(input) => context.needs(input),
-                Slot::Node(_) => true,
-                Slot::Number(_) => false,
-            };
-            if !node.operands.iter().any(wanted) {
-                continue;
-            }
-            if !node.function.differentiable() {
-                return Err(Error::NotDifferentiable {
-                    op: node.function.name(),
-                    location: context.location(),
-                });
-            }
-            let operands: SmallVec<[Formula; 4]> = node
-                .operands
-                .iter()
-                .map(|slot| resolve(slot, &values))
-                .collect();
-            let grads = node.function.grad(&operands, &values[number], &grad);
-            for (slot, grad) in node.operands.iter().zip(grads) {
-                match (*slot, grad) {
-                    (Slot::Input(input), Some(grad)) if context.needs(input) => {
-                        add_grad(&mut input_grads[input], grad);
-                    }
-                    (Slot::Node(node), Some(grad)) => add_grad(&mut node_grads[node], grad),
-                    _ => {}
-                }
-            }
-        }
-        let wanted: SmallVec<[usize; 4]> = (0..context.inputs())
-            .filter(|&input| input_grads[input].is_some())
+        let grads: SmallVec<[Option<Formula>; 2]> = (0..self.outputs.len())
+            .map(|number| context.grad(number).map(Formula::from))
             .collect();
-        let formulas: SmallVec<[Formula; 4]> = wanted
-            .iter()
-            .filter_map(|&input| input_grads[input].take())
-            .collect();
-        let mut grads: Grads = smallvec![None; context.inputs()];
-        for (&input, grad) in wanted.iter().zip(Formula::eval_all(&formulas)?) {
-            grads[input] = Some(grad.sum_to(context.input_shape(input))?);
-        }
-        Ok(grads)
+        self.input_grads(context, &grads, self.nodes.len() == 1)
     }
 
     fn autocast(&self) -> Autocast {
@@ -562,6 +564,109 @@ impl Op for PointwiseOp {
             [node] => node.function.autocast(),
             _ => Autocast::Widest,
         }
+    }
+}
+
+/// The sum or mean of all elements of a graph's only output, as one kernel: a formula that ends in a reduction.
+#[derive(Clone, Debug)]
+pub(crate) struct ReducedOp {
+    pub(crate) graph: PointwiseOp,
+    pub(crate) mean: bool,
+}
+
+impl ReducedOp {
+    /// Whether the graph's result is of a dtype that this kernel sums (others are evaluated first).
+    pub(crate) fn fits(&self, inputs: &[&Tensor]) -> Result<bool> {
+        let metas: SmallVec<[Meta<'_>; 4]> = inputs.iter().map(|input| input.meta()).collect();
+        let output = self.graph.output(&metas)?.remove(0);
+        Ok(matches!(output.dtype, DType::F32 | DType::F64))
+    }
+}
+
+impl Op for ReducedOp {
+    fn name(&self) -> &'static str {
+        if self.mean { "mean" } else { "sum" }
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let output = self.graph.output(inputs)?.remove(0);
+        Ok(smallvec![OutputMeta::contiguous(
+            Shape::scalar(),
+            output.dtype
+        )])
+    }
+
+    fn cpu_inputs(&self) -> CpuInputs {
+        CpuInputs::AsIs
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        use fireclay_cpu::reduce::{Sum, Tiles, View, reduce};
+        let inputs: SmallVec<[Operand<'_>; 4]> = (0..call.inputs())
+            .map(|index| call.raw_input(index))
+            .collect();
+        let metas: SmallVec<[Meta<'_>; 4]> = inputs.iter().map(Operand::meta).collect();
+        let dtype = call.output_dtype(0);
+        let shape = self.graph.output(&metas)?.remove(0).layout.shape().clone();
+        let program = self.graph.program(&metas, &[dtype])?;
+        let sources: SmallVec<[Source; 4]> =
+            inputs.iter().map(|input| source(input, &shape)).collect();
+        // SAFETY: `ptr` checked each layout against its storage, which is locked during the call.
+        let elements = unsafe { program.elements(&shape, &sources, dtype) };
+        let view = View::full(shape.numel());
+        macro_rules! sum {
+            ($t:ty) => {{
+                let out = call.output::<$t>(0);
+                match elements {
+                    Some(elements) => {
+                        let tiles = Tiles(|start, tile: &mut [$t]| elements.compute(start, tile));
+                        reduce(Sum, &tiles, view, out);
+                    }
+                    None => out[0] = 0.0,
+                }
+                if self.mean {
+                    out[0] /= shape.numel() as $t;
+                }
+            }};
+        }
+        if dtype == DType::F64 {
+            sum!(f64)
+        } else {
+            sum!(f32)
+        }
+        Ok(())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::INPUTS
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let mut grad = Formula::from(context.grad_output());
+        if self.mean {
+            grad = grad * (1.0 / full_shape(context).numel() as f64);
+        }
+        self.graph.input_grads(context, &[Some(grad)], false)
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::F32
+    }
+}
+
+/// The shape that all inputs broadcast to.
+fn full_shape(context: &Backward<'_>) -> Shape {
+    let shapes = (0..context.inputs()).map(|input| context.input_shape(input));
+    shapes.fold(Shape::scalar(), |full, shape| {
+        full.broadcast(shape).unwrap_or(full)
+    })
+}
+
+fn source(input: &Operand<'_>, shape: &Shape) -> Source {
+    Source {
+        ptr: input.ptr().cast_const(),
+        dtype: input.dtype,
+        strides: strides_over(input.layout, shape),
     }
 }
 

@@ -19,6 +19,8 @@ use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
 use fireclay_cpu::memory::HostBuffer;
 use smallvec::SmallVec;
 
+use crate::op::Meta;
+
 /// Bytes on one device, shared by all tensors that are views of them.
 pub(crate) struct Storage {
     memory: Memory,
@@ -242,6 +244,15 @@ impl<'a> CpuCall<'a> {
 }
 
 impl Operand<'_> {
+    /// What an output rule sees of it.
+    pub(crate) fn meta(&self) -> Meta<'_> {
+        Meta {
+            layout: self.layout,
+            dtype: self.dtype,
+            device: Device::Cpu,
+        }
+    }
+
     /// The first element. In bounds of the storage, whose end is checked here.
     pub(crate) fn ptr(&self) -> *mut u8 {
         let size = self.dtype.size();

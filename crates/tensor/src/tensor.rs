@@ -201,6 +201,15 @@ impl Tensor {
         })
     }
 
+    /// What an output rule sees of this tensor.
+    pub(crate) fn meta(&self) -> crate::op::Meta<'_> {
+        crate::op::Meta {
+            layout: self.layout(),
+            dtype: self.dtype(),
+            device: self.device(),
+        }
+    }
+
     /// What an error tells of this tensor.
     pub fn operand(&self, name: impl Into<String>) -> Operand {
         Operand {

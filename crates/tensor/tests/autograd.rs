@@ -87,6 +87,30 @@ fn a_formula_gives_what_its_ops_give() {
 }
 
 #[test]
+fn a_formula_that_ends_in_a_reduction_gives_the_bits_of_its_steps() {
+    let (a, b) = (leaf(&[0.5, -1.0, 2.0]), leaf(&[1.5]));
+    let fused = (&a * &b - 2.0).square().mean().unwrap();
+    fused.backward().unwrap();
+    let (fused_a, fused_b) = (grad_of(&a), grad_of(&b));
+    a.zero_grad();
+    b.zero_grad();
+    let steps = (&a * &b - 2.0).square().eval().unwrap().mean_all().unwrap();
+    steps.backward().unwrap();
+    assert_eq!(values(&fused), values(&steps));
+    for (fused, steps) in fused_a
+        .iter()
+        .chain(&fused_b)
+        .zip(grad_of(&a).iter().chain(&grad_of(&b)))
+    {
+        assert!((fused - steps).abs() < 1e-14, "{fused} {steps}");
+    }
+    // The derivative of a plain sum is one number for all elements.
+    a.zero_grad();
+    (&a + &b).sum().unwrap().backward().unwrap();
+    assert_eq!(grad_of(&a), [1.0, 1.0, 1.0]);
+}
+
+#[test]
 fn no_grad_stops_recording_and_enable_grad_resumes_it() {
     let x = leaf(&[1.0]);
     no_grad(|| {

@@ -194,6 +194,9 @@ pub(crate) enum Saved {
     Output(Arc<Storage>, Layout, DType, fireclay_core::Origin, u64),
 }
 
+/// Outputs whose gradients are shown to hooks, or kept.
+pub(crate) type Watchers = SmallVec<[(usize, Arc<Leaf>); 1]>;
+
 /// One recorded op.
 pub(crate) struct Node {
     pub(crate) op: Arc<dyn Op>,
@@ -205,7 +208,7 @@ pub(crate) struct Node {
     pub(crate) outputs: SmallVec<[TensorFacts; 1]>,
     saved: Mutex<SavedTensors>,
     /// Hooks and retained gradients of the outputs, where there are some.
-    pub(crate) watchers: Mutex<SmallVec<[(usize, Arc<Leaf>); 1]>>,
+    pub(crate) watchers: Mutex<Watchers>,
 }
 
 #[derive(Default)]

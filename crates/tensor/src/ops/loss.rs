@@ -1,6 +1,7 @@
 //! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`.
 
 use fireclay_core::{Context, DType, Error, Result, Shape};
+use fireclay_cpu::gemm::Float as _;
 use fireclay_cpu::softmax;
 use smallvec::smallvec;
 
@@ -113,7 +114,7 @@ impl Op for CrossEntropyLoss {
             let count = targets.iter().filter(|&&target| target != self.ignore_index).count() as f64;
             call.output::<T>(2)[0] = count as T;
             if self.reduction != Reduction::None {
-                let sum: f64 = own.iter().map(|&loss| f64::from(loss)).sum();
+                let sum: f64 = own.iter().map(|loss| loss.to_f64()).sum();
                 loss[0] = (if self.reduction == Reduction::Mean { sum / count } else { sum }) as T;
             }
         });
@@ -435,17 +436,5 @@ impl Formula {
             Reduction::Mean => self.mean(),
             Reduction::Sum => self.sum(),
         }
-    }
-
-    /// The sum of all elements.
-    #[track_caller]
-    pub fn sum(&self) -> Result<Tensor> {
-        self.eval()?.sum_all()
-    }
-
-    /// The mean of all elements.
-    #[track_caller]
-    pub fn mean(&self) -> Result<Tensor> {
-        self.eval()?.mean_all()
     }
 }

@@ -204,7 +204,7 @@ impl Tensor {
     /// Overwrites with normal numbers (`Tensor.normal_`).
     #[track_caller]
     pub fn normal_(&self, mean: f64, std: f64) -> Result<Tensor> {
-        if !(std >= 0.0) {
+        if std < 0.0 || std.is_nan() {
             return Err(Error::argument(
                 "normal_",
                 format!("the standard deviation can't be negative, got {std}"),

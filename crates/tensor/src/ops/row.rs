@@ -162,18 +162,27 @@ pub(crate) fn plain_name(method: &'static str) -> &'static str {
     method.strip_suffix('_').unwrap_or(method)
 }
 
-/// Declares the in-place form of a binary function: `a.add_(&b)?`.
+/// Declares in-place forms: `a.add_(&b)?`, `x.relu_()?`.
 macro_rules! in_place {
-    ($($Name:path => $method:ident($($arg:ident),*);)*) => {
+    ($($Name:ident => $method:ident($($arg:ident)?);)*) => {
         impl $crate::tensor::Tensor {
-            $(
-                #[doc = concat!("The in-place form of `", stringify!($Name), "`: writes the result into `self` and returns it (`Tensor.", stringify!($method), "`).")]
-                #[track_caller]
-                pub fn $method<'a>(&self, $($arg: impl Into<$crate::function::Arg<'a>>),*) -> fireclay_core::Result<$crate::tensor::Tensor> {
-                    $crate::function::eager_into(&$Name, &[self.into(), $($arg.into()),*], self)?;
-                    Ok(self.clone())
-                }
-            )*
+            $($crate::ops::row::in_place!(@method $Name, $method, $($arg)?);)*
+        }
+    };
+    (@method $Name:ident, $method:ident, ) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method(&self) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into()], self)?;
+            Ok(self.clone())
+        }
+    };
+    (@method $Name:ident, $method:ident, $arg:ident) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method<'a>(&self, $arg: impl Into<$crate::function::Arg<'a>>) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into(), $arg.into()], self)?;
+            Ok(self.clone())
         }
     };
 }

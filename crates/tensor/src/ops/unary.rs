@@ -124,10 +124,10 @@ pointwise! {
         eval number { A::truth(x.ne(x)) }, grad(y, g) { [None] };
     /// Whether `x` is neither infinite nor NaN (`torch.isfinite`).
     IsFinite, isfinite(x), Bool, saves Saves::NONE, autocast Keep,
-        eval number { A::truth((x - x).eq(A::int(0))) }, grad(y, g) { [None] };
+        eval number { A::truth((x * A::int(0)).eq(A::int(0))) }, grad(y, g) { [None] };
     /// Whether `x` is an infinity (`torch.isinf`).
     IsInf, isinf(x), Bool, saves Saves::NONE, autocast Keep,
-        eval number { A::truth(x.eq(x) & (x - x).ne(A::int(0))) }, grad(y, g) { [None] };
+        eval number { A::truth(x.eq(x) & (x * A::int(0)).ne(A::int(0))) }, grad(y, g) { [None] };
     /// Whether `x` is zero or false (`torch.logical_not`).
     LogicalNot, logical_not(x), Bool, saves Saves::NONE, autocast Keep,
         eval number { A::truth(x.eq(A::int(0))) }, grad(y, g) { [None] };
