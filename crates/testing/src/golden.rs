@@ -103,7 +103,8 @@ impl Case {
 
     /// Whether the op changes its first operand.
     pub fn writes(&self) -> bool {
-        self.op.starts_with("Tensor.") && self.op.ends_with('_')
+        self.op.starts_with("Tensor.")
+            && self.op.ends_with('_')
             && (!self.op.ends_with("__") || self.op == "Tensor.__setitem__")
     }
 

@@ -45,6 +45,9 @@ impl From<Refusal> for Problem {
         match refusal {
             Refusal::Unsupported(reason) => Problem::Skip(reason),
             Refusal::RuledOut(what) => Problem::Fail(format!("ruled out by types: {what}")),
+            Refusal::Error(error) if error.to_string().contains("not built yet") => {
+                Problem::Skip(error.to_string().lines().next().unwrap_or_default().into())
+            }
             Refusal::Error(error) => Problem::Fail(format!("refused: {error}")),
         }
     }
@@ -256,9 +259,15 @@ fn check_gradients(
         .collect();
     let zero = |want: &Tensor| want.zeros_like();
     let found = match total {
-        Some(total) if total.requires_grad() => {
-            grad_with(&[&total], &[None], &sources, Backpropagation { create_graph: false, ..options })?
-        }
+        Some(total) if total.requires_grad() => grad_with(
+            &[&total],
+            &[None],
+            &sources,
+            Backpropagation {
+                create_graph: false,
+                ..options
+            },
+        )?,
         _ => vec![None; sources.len()],
     };
     for ((key, want), second) in wanted.into_iter().zip(found) {

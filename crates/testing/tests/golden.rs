@@ -22,14 +22,19 @@ struct Tally {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the table of results is what the test shows")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the table of results is what the test shows"
+)]
 fn every_case_answers_as_pytorch_does() {
     let mut ops: BTreeMap<(String, String), Tally> = BTreeMap::new();
     for folder in folders() {
         let set = Set::read(&folder);
         let stored = set.tensors();
         for case in &set.cases {
-            let tally = ops.entry((case.family.clone(), case.op.clone())).or_default();
+            let tally = ops
+                .entry((case.family.clone(), case.op.clone()))
+                .or_default();
             match judge(case, &stored) {
                 Verdict::Passed => tally.passed += 1,
                 Verdict::Skipped(reason) => *tally.skipped.entry(reason).or_default() += 1,
@@ -52,7 +57,10 @@ fn every_case_answers_as_pytorch_does() {
             reasons.join(", ")
         );
         let sums = families.entry(family).or_default();
-        for (sum, count) in sums.iter_mut().zip([tally.passed, tally.failed.len(), skipped]) {
+        for (sum, count) in sums
+            .iter_mut()
+            .zip([tally.passed, tally.failed.len(), skipped])
+        {
             *sum += count;
         }
     }
@@ -63,5 +71,10 @@ fn every_case_answers_as_pytorch_does() {
         .values()
         .flat_map(|tally| tally.failed.iter().map(String::as_str))
         .collect();
-    assert!(failed.is_empty(), "{} cases fail:\n{}", failed.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} cases fail:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }

@@ -154,6 +154,17 @@ impl Op for IndexAdd {
         let [outer, _, inner] = around(call.layout(0).shape(), self.dim);
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.size)?;
+        if call.dtype(0) == DType::I64 {
+            let (rows, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            out.fill(0);
+            for (at, &value) in rows.iter().enumerate() {
+                let (row, column) = (at / inner, at % inner);
+                let (block, index) = (row / indices.len(), indices[row % indices.len()] as usize);
+                let place = &mut out[(block * self.size + index) * inner + column];
+                *place = place.wrapping_add(value);
+            }
+            return Ok(());
+        }
         match_float!(self.name(), call.dtype(0), T => {
             fireclay_cpu::index::add_rows::<T>(call.input(0), indices, [outer, self.size, inner], call.output(0));
         });
@@ -265,8 +276,16 @@ impl Op for ScatterAdd {
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
         let index = call.layout(1).shape();
+        let strides = self.shape.contiguous_strides();
+        if call.dtype(0) == DType::I64 {
+            let (source, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            out.fill(0);
+            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| {
+                out[place] = out[place].wrapping_add(source[at]);
+            });
+            return Ok(());
+        }
         match_float!(self.name(), call.dtype(0), T => {
-            let strides = self.shape.contiguous_strides();
             let source = call.input::<T>(0);
             let out = call.output::<T>(0);
             out.fill(0.0);
@@ -446,10 +465,7 @@ impl Tensor {
             dim,
             shape: self.shape().clone(),
         };
-        self.add(&dispatch::call_one(
-            op,
-            &[source, &as_indices("scatter_add", indices)?],
-        )?)
+        self.plus_scattered(op, source, &as_indices("scatter_add", indices)?)
     }
 
     /// This tensor with rows of `source` added at `indices` of `dim` (`torch.index_add`). Deterministic.
@@ -486,10 +502,25 @@ impl Tensor {
             dim,
             size: self.shape()[dim],
         };
-        self.add(&dispatch::call_one(
-            op,
-            &[source, &as_indices("index_add", indices)?],
-        )?)
+        self.plus_scattered(op, source, &as_indices("index_add", indices)?)
+    }
+
+    /// This tensor plus what `op` makes of `source`, which has its dtype. Whole numbers are added as i64.
+    #[track_caller]
+    fn plus_scattered(&self, op: impl Op, source: &Tensor, indices: &Tensor) -> Result<Tensor> {
+        let dtype = self.dtype();
+        if source.dtype() != dtype {
+            let what = format!("expected a source of {dtype}, got {}", source.dtype());
+            return Err(Error::dtype(op.name(), what)
+                .with_hint("cast it first with to_dtype")
+                .with_operands(|| vec![self.operand("self"), source.operand("source")]));
+        }
+        if dtype.is_floating_point() || !dtype.is_computable() {
+            return self.add(&dispatch::call_one(op, &[source, indices])?);
+        }
+        let wide = source.to_dtype(DType::I64)?;
+        let sums = dispatch::call_one(op, &[&wide, indices])?;
+        self.to_dtype(DType::I64)?.add(&sums)?.to_dtype(dtype)
     }
 
     /// Tensors one after the other along `dim` (`torch.cat`), in their common dtype.
@@ -502,6 +533,19 @@ impl Tensor {
             return Err(
                 Error::shape("cat", "zero-dim tensors can't be joined").with_hint("use stack")
             );
+        }
+        // An empty vector joins anything: PyTorch's oldest rule.
+        let is_nothing = |tensor: &Tensor| tensor.shape()[..] == [0];
+        if let Some(full) = tensors.iter().find(|tensor| !is_nothing(tensor))
+            && full.ndim() != 1
+            && tensors.iter().any(|tensor| is_nothing(tensor))
+        {
+            let rest: SmallVec<[&Tensor; 4]> = tensors
+                .iter()
+                .copied()
+                .filter(|tensor| !is_nothing(tensor))
+                .collect();
+            return Tensor::cat(&rest, dim);
         }
         let dim = resolve_dim("cat", dim, first.ndim())?;
         let same = tensors.iter().all(|tensor| tensor.dtype() == first.dtype());

@@ -434,7 +434,15 @@ impl Tensor {
         match running {
             Some((mean, variance)) if !training => {
                 let wide = |tensor: &Tensor| per_channel(tensor, self.ndim());
-                let mut scale = (Formula::from(&wide(variance)?) + eps).rsqrt();
+                // 16-bit statistics are widened, so that nothing but the result is rounded.
+                let precise = |tensor: Tensor| {
+                    if tensor.dtype().is_half() {
+                        tensor.to_dtype(DType::F32)
+                    } else {
+                        Ok(tensor)
+                    }
+                };
+                let mut scale = (Formula::from(&precise(wide(variance)?)?) + eps).rsqrt();
                 if let Some(weight) = weight {
                     scale = scale * &wide(weight)?;
                 }

@@ -29,7 +29,10 @@ pub(crate) enum View {
     Unsqueeze(usize),
     Squeeze(usize),
     /// This layout of the storage, in place of `base`.
-    AsStrided { layout: Layout, base: Layout },
+    AsStrided {
+        layout: Layout,
+        base: Layout,
+    },
 }
 
 impl View {
@@ -384,7 +387,10 @@ impl Tensor {
         }
         let layout = Layout::strided(Shape::new(shape), strides.into(), offset);
         let held = self.0.storage.nbytes() / self.dtype().size();
-        if shape.iter().try_fold(1usize, |numel, &size| numel.checked_mul(size)).is_none()
+        if shape
+            .iter()
+            .try_fold(1usize, |numel, &size| numel.checked_mul(size))
+            .is_none()
             || layout.end().is_none_or(|end| end > held)
         {
             let what = format!(

@@ -119,7 +119,9 @@ impl<'a> Call<'a> {
 
     /// A number or truth value; None if it is absent.
     pub(super) fn scalar(&self, name: &str) -> Found<Option<Scalar>> {
-        self.argument(name).map(|value| decode(name, value)).transpose()
+        self.argument(name)
+            .map(|value| decode(name, value))
+            .transpose()
     }
 
     /// A number as f64, or PyTorch's default.
@@ -203,7 +205,10 @@ impl<'a> Call<'a> {
         match *ints {
             [both] => Ok([to_size(name, both)?; 2]),
             [first, second] => Ok([to_size(name, first)?, to_size(name, second)?]),
-            _ => Err(Refusal::RuledOut(format!("{name} has {} sizes", ints.len()))),
+            _ => Err(Refusal::RuledOut(format!(
+                "{name} has {} sizes",
+                ints.len()
+            ))),
         }
     }
 

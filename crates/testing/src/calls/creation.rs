@@ -43,22 +43,29 @@ fn full(call: &Call<'_>, known: Option<Scalar>) -> Answer {
 
 fn full_like(call: &Call<'_>, like: &str, known: Option<Scalar>) -> Answer {
     let like = call.tensor(like)?;
-    if call.text("memory_format").is_some_and(|format| format != "contiguous_format") {
-        return Err(unsupported("memory_format"));
-    }
     let value = value(call, known)?;
-    let size = match call.ints("size")? {
-        Some(_) => call.sizes("size")?,
-        None => like.shape().to_vec(),
-    };
     let dtype = call.dtype("dtype")?.unwrap_or(like.dtype());
-    if call.op() == "zeros_like" && dtype == like.dtype() {
-        return one(like.zeros_like());
+    if call.ints("size")?.is_some() {
+        return one(Tensor::full_of(
+            &call.sizes("size")?,
+            value,
+            dtype,
+            Device::Cpu,
+        ));
     }
-    if call.op() == "ones_like" && dtype == like.dtype() {
-        return one(like.ones_like());
+    match call.text("memory_format") {
+        None => {}
+        Some("contiguous_format") => {
+            return one(Tensor::full_of(like.shape(), value, dtype, Device::Cpu));
+        }
+        Some(_) => return Err(unsupported("memory_format")),
     }
-    one(Tensor::full_of(&size, value, dtype, Device::Cpu))
+    let like = like.to_dtype(dtype)?;
+    one(match call.op() {
+        "zeros_like" => like.zeros_like(),
+        "ones_like" => like.ones_like(),
+        _ => like.full_like(value),
+    })
 }
 
 /// Fireclay's rules make i64 or f32: another dtype is a cast of it where that loses nothing.
@@ -74,7 +81,9 @@ fn cast(made: Tensor, dtype: Option<DType>) -> Answer {
 fn arange(call: &Call<'_>) -> Answer {
     let start = call.scalar("start")?.unwrap_or(Scalar::I64(0));
     let step = call.scalar("step")?.unwrap_or(Scalar::I64(1));
-    let end = call.scalar("end")?.ok_or_else(|| unsupported("without end"))?;
+    let end = call
+        .scalar("end")?
+        .ok_or_else(|| unsupported("without end"))?;
     let made = Tensor::arange(start, end, step, Device::Cpu)?;
     cast(made, call.dtype("dtype")?)
 }
@@ -119,8 +128,16 @@ fn tensor(call: &Call<'_>) -> Answer {
     let made = if flat.iter().all(|value| value.is_boolean()) && !flat.is_empty() {
         let bools: Vec<bool> = flat.iter().filter_map(|value| value.as_bool()).collect();
         Tensor::from_slice(&bools, &shape, device)?
-    } else if flat.iter().all(|value| value.is_i64() || value.is_boolean()) && !flat.is_empty() {
-        let whole = |value: &&Value| value.as_i64().unwrap_or(i64::from(**value == Value::Bool(true)));
+    } else if flat
+        .iter()
+        .all(|value| value.is_i64() || value.is_boolean())
+        && !flat.is_empty()
+    {
+        let whole = |value: &&Value| {
+            value
+                .as_i64()
+                .unwrap_or(i64::from(**value == Value::Bool(true)))
+        };
         let ints: Vec<i64> = flat.iter().map(whole).collect();
         Tensor::from_slice(&ints, &shape, device)?
     } else {

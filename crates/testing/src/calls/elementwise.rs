@@ -199,7 +199,9 @@ fn lerp(call: &Call<'_>) -> Answer {
 }
 
 fn fill(call: &Call<'_>) -> Answer {
-    let value = call.scalar("value")?.ok_or_else(|| unsupported("value as a tensor"))?;
+    let value = call
+        .scalar("value")?
+        .ok_or_else(|| unsupported("value as a tensor"))?;
     one(receiver(call)?.fill_(value))
 }
 

@@ -9,7 +9,9 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "nn.functional.mse_loss" => distance(call, Tensor::mse_loss),
         "nn.functional.l1_loss" => distance(call, Tensor::l1_loss),
         "nn.functional.binary_cross_entropy_with_logits" => binary(call),
-        "nn.functional.cross_entropy" => classes(call, |x, target, options| x.cross_entropy(target, options)),
+        "nn.functional.cross_entropy" => {
+            classes(call, |x, target, options| x.cross_entropy(target, options))
+        }
         "nn.functional.nll_loss" => classes(call, |x, target, options| x.nll_loss(target, options)),
         _ => return None,
     })
@@ -25,7 +27,10 @@ fn distance(
 
 fn binary(call: &Call<'_>) -> Answer {
     let (target, reduction) = (call.tensor("target")?, call.reduction()?);
-    let (weight, pos_weight) = (call.maybe_tensor("weight")?, call.maybe_tensor("pos_weight")?);
+    let (weight, pos_weight) = (
+        call.maybe_tensor("weight")?,
+        call.maybe_tensor("pos_weight")?,
+    );
     let x = call.tensor("input")?;
     one(x.binary_cross_entropy_with_logits(target, weight, pos_weight, reduction))
 }

@@ -82,6 +82,12 @@ fn avg_pool2d(call: &Call<'_>) -> Answer {
 }
 
 fn adaptive_avg_pool2d(call: &Call<'_>) -> Answer {
+    if call
+        .argument("output_size")
+        .is_some_and(|size| size.to_string().contains("null"))
+    {
+        return Err(unsupported("an output size of None"));
+    }
     let size = call.pair("output_size", [0, 0])?;
     one(call.tensor("input")?.adaptive_avg_pool2d(size))
 }

@@ -16,8 +16,12 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "logsumexp" => over_dims(call, |x, dims, keepdim| x.logsumexp(dims, keepdim)),
         "argmax" => chosen(call, |x, dim, keepdim| x.argmax(dim, keepdim)),
         "argmin" => chosen(call, |x, dim, keepdim| x.argmin(dim, keepdim)),
-        "var" => spread(call, |x, dims, correction, keepdim| x.var(dims, correction, keepdim)),
-        "std" => spread(call, |x, dims, correction, keepdim| x.std(dims, correction, keepdim)),
+        "var" => spread(call, |x, dims, correction, keepdim| {
+            x.var(dims, correction, keepdim)
+        }),
+        "std" => spread(call, |x, dims, correction, keepdim| {
+            x.std(dims, correction, keepdim)
+        }),
         "softmax" => along(call, |x, dim| x.softmax(dim)),
         "log_softmax" => along(call, |x, dim| x.log_softmax(dim)),
         _ => return None,
@@ -38,7 +42,10 @@ fn over_dims(
     function: impl Fn(&Tensor, &[isize], bool) -> fireclay_tensor::Result<Tensor>,
 ) -> Answer {
     let x = input(call)?;
-    if call.dtype("dtype")?.is_some_and(|dtype| dtype.is_integer() && dtype.size() < 8) {
+    if call
+        .dtype("dtype")?
+        .is_some_and(|dtype| dtype.is_integer() && dtype.size() < 8)
+    {
         return Err(unsupported("a narrow dtype for the sum"));
     }
     let keepdim = call.flag("keepdim", false);

@@ -1,6 +1,6 @@
 //! Views, copies, casts, joining and indexing.
 
-use fireclay_tensor::{DType, Device, Tensor};
+use fireclay_tensor::{DType, Device, Error, Tensor};
 use serde_json::Value;
 
 use super::{Answer, Call, Refusal, one, unsupported};
@@ -16,7 +16,9 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "unsqueeze" => unsqueeze(call),
         "transpose" => transpose(call),
         "t" => call.tensor("input").and_then(|x| Ok(vec![x.t()?])),
-        "Tensor.mT" => call.tensor("self").and_then(|x| Ok(vec![x.transpose(-2, -1)?])),
+        "Tensor.mT" => call
+            .tensor("self")
+            .and_then(|x| Ok(vec![x.transpose(-2, -1)?])),
         "cat" => joined(call, |tensors, dim| Tensor::cat(tensors, dim)),
         "stack" => joined(call, |tensors, dim| Tensor::stack(tensors, dim)),
         "split" => split(call),
@@ -40,9 +42,9 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "Tensor.size" => fact(call, |x| ints(x.shape())),
         "Tensor.dim" => fact(call, |x| Tensor::scalar(x.ndim() as i64, Device::Cpu)),
         "Tensor.numel" => fact(call, |x| Tensor::scalar(x.numel() as i64, Device::Cpu)),
-        "Tensor.element_size" => {
-            fact(call, |x| Tensor::scalar(x.dtype().size() as i64, Device::Cpu))
-        }
+        "Tensor.element_size" => fact(call, |x| {
+            Tensor::scalar(x.dtype().size() as i64, Device::Cpu)
+        }),
         "Tensor.is_contiguous" => fact(call, |x| Tensor::scalar(x.is_contiguous(), Device::Cpu)),
         "gather" => indexed(call, |x, dim, index| x.gather(dim, index)),
         "index_select" => indexed(call, |x, dim, index| x.index_select(dim, index)),
@@ -97,7 +99,10 @@ fn joined(
 }
 
 fn split(call: &Call<'_>) -> Answer {
-    if matches!(call.argument("split_size_or_sections"), Some(Value::Array(_))) {
+    if matches!(
+        call.argument("split_size_or_sections"),
+        Some(Value::Array(_))
+    ) {
         return Err(unsupported("a list of sections"));
     }
     let (size, dim) = (call.size("split_size_or_sections")?, call.dim("dim", 0)?);
@@ -148,13 +153,15 @@ fn index(call: &Call<'_>) -> Answer {
             }
             Value::String(_) => dim += x.ndim().saturating_sub(consumed) as isize,
             Value::Number(number) => {
-                let index = number.as_i64().ok_or_else(|| unsupported("a float index"))?;
+                let index = number
+                    .as_i64()
+                    .ok_or_else(|| unsupported("a float index"))?;
                 if consumed > x.ndim() {
-                    return Err(Refusal::Error(
-                        result.select(x.ndim() as isize, index as isize).err().ok_or_else(
-                            || unsupported("more indices than dimensions"),
-                        )?,
-                    ));
+                    return Err(Refusal::Error(Error::DimOutOfRange {
+                        op: "select",
+                        dim: x.ndim() as isize,
+                        ndim: x.ndim(),
+                    }));
                 }
                 result = result.select(dim, index as isize)?;
             }
@@ -214,10 +221,7 @@ fn item(call: &Call<'_>) -> Answer {
     })
 }
 
-fn fact(
-    call: &Call<'_>,
-    function: impl Fn(&Tensor) -> fireclay_tensor::Result<Tensor>,
-) -> Answer {
+fn fact(call: &Call<'_>, function: impl Fn(&Tensor) -> fireclay_tensor::Result<Tensor>) -> Answer {
     one(function(call.tensor("self")?))
 }
 
@@ -235,7 +239,11 @@ fn indexed(
 }
 
 fn scatter_add(call: &Call<'_>) -> Answer {
-    let (dim, index, source) = (call.given_dim("dim")?, call.tensor("index")?, call.tensor("src")?);
+    let (dim, index, source) = (
+        call.given_dim("dim")?,
+        call.tensor("index")?,
+        call.tensor("src")?,
+    );
     one(call.tensor("input")?.scatter_add(dim, index, source))
 }
 
@@ -244,5 +252,7 @@ fn index_add(call: &Call<'_>) -> Answer {
         return Err(unsupported("alpha"));
     }
     let (dim, index) = (call.given_dim("dim")?, call.tensor("index")?);
-    one(call.tensor("input")?.index_add(dim, index, call.tensor("source")?))
+    one(call
+        .tensor("input")?
+        .index_add(dim, index, call.tensor("source")?))
 }
