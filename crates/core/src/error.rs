@@ -308,6 +308,15 @@ pub enum Error {
         hint: String,
     },
 
+    /// A sample of a dataset could not be had.
+    #[error("sample {index}: {source}")]
+    InSample {
+        /// The sample's index in the dataset.
+        index: usize,
+        /// Why.
+        source: Box<Error>,
+    },
+
     /// A state dict does not fit the model (or optimizer) that it is loaded into. Nothing was changed.
     #[error("{what}: the state dict does not fit{}", StateDictProblems { missing, unexpected, mismatched, hint })]
     StateDictMismatch {

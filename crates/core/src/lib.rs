@@ -13,13 +13,17 @@ pub mod math;
 pub mod philox;
 pub mod pointwise;
 pub mod promote;
+pub mod resume;
 pub mod scalar;
 pub mod shape;
+pub mod state_dict;
 
 pub use device::{Device, IntoDevice};
 pub use dtype::{DType, Element};
 pub use error::{Context, Error, Made, Operand, Origin, Result};
 pub use layout::Layout;
 pub use promote::{Promotion, promote_types};
+pub use resume::{LoaderState, RngState};
 pub use scalar::Scalar;
 pub use shape::{Dims, Shape, resolve_dim};
+pub use state_dict::StateEntry;

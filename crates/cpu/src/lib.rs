@@ -11,6 +11,7 @@ mod grid;
 pub mod index;
 pub mod isa;
 pub mod kernel;
+pub mod mapped_file;
 pub mod memory;
 pub mod norm;
 pub mod parallel;

@@ -58,11 +58,26 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<IdxArray, IdxError> {
         path: path.into(),
         cause,
     };
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let start = file.fill_buf().map_err(unreadable)?;
+    read_idx_from(BufReader::new(File::open(path).map_err(unreadable)?), path)
+}
+
+/// [`read_idx`] of bytes that are at hand already; `path` is what errors call them.
+///
+/// # Errors
+/// As [`read_idx`].
+pub fn read_idx_from(
+    mut reader: impl BufRead,
+    path: impl AsRef<Path>,
+) -> Result<IdxArray, IdxError> {
+    let path = path.as_ref();
+    let unreadable = |cause| IdxError::Unreadable {
+        path: path.into(),
+        cause,
+    };
+    let start = reader.fill_buf().map_err(unreadable)?;
     let found = start[..start.len().min(2)].to_vec();
     if found == GZIP_MAGIC {
-        let mut gzip = GzDecoder::new(file);
+        let mut gzip = GzDecoder::new(reader);
         let array = read_elements(&mut gzip, path)?;
         let rest = gzip.into_inner().fill_buf().map_err(unreadable)?.len();
         if rest > 0 {
@@ -78,7 +93,7 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<IdxArray, IdxError> {
             found: Hex(found),
         })
     } else {
-        read_elements(&mut file, path)
+        read_elements(&mut reader, path)
     }
 }
 
@@ -93,14 +108,29 @@ pub fn read_labelled_images(
     labels: impl AsRef<Path>,
 ) -> Result<LabelledImages, IdxError> {
     let (images_path, labels_path) = (images.as_ref(), labels.as_ref());
-    let images = read_idx(images_path)?;
+    label_images(
+        read_idx(images_path)?,
+        images_path,
+        || read_idx(labels_path),
+        labels_path,
+    )
+}
+
+/// Images with their labels, checked against each other; the paths are for the errors. The labels are asked for once
+/// the images are known to be images.
+pub(crate) fn label_images(
+    images: IdxArray,
+    images_path: &Path,
+    labels: impl FnOnce() -> Result<IdxArray, IdxError>,
+    labels_path: &Path,
+) -> Result<LabelledImages, IdxError> {
     let &[count, height, width] = &images.dims[..] else {
         return Err(IdxError::NotImages {
             path: images_path.into(),
             dims: images.dims,
         });
     };
-    let labels = read_idx(labels_path)?;
+    let labels = labels()?;
     let &[label_count] = &labels.dims[..] else {
         return Err(IdxError::NotLabels {
             path: labels_path.into(),

@@ -63,7 +63,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     } else {
         SmallVec::new()
     };
-    run_cpu(&op, &inputs, targets).map_err(context)?;
+    run_cpu(&op, &inputs, targets, Targets::Shared).map_err(context)?;
     for target in targets {
         target.0.storage.mark_modified(location);
     }
@@ -90,7 +90,7 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
         outputs.push(allocate(meta, device, origin).map_err(context)?);
     }
     let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
-    run_cpu(op, inputs, &targets).map_err(context)?;
+    run_cpu(op, inputs, &targets, Targets::Fresh).map_err(context)?;
     drop(targets);
     Ok(outputs)
 }
@@ -122,18 +122,27 @@ pub(crate) fn empty(meta: OutputMeta, device: Device, origin: Origin) -> Result<
     allocate(meta, device, origin)
 }
 
+/// Whether others may hold the tensors that an op writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Targets {
+    /// Just allocated: nobody else can reach them, so they need no lock.
+    Fresh,
+    /// The user's.
+    Shared,
+}
+
 /// Runs the kernel over inputs brought into the form that it takes.
-fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
+fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) -> Result<()> {
     let form = op.cpu_inputs();
     if form == CpuInputs::AsIs {
-        return run_kernel(op, inputs, targets);
+        return run_kernel(op, inputs, targets, kind);
     }
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
     let ready =
         |tensor: &Tensor| !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous());
     let plain = |tensor: &Tensor| !widen(tensor) && tensor.is_contiguous();
     if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(target)) {
-        return run_kernel(op, inputs, targets);
+        return run_kernel(op, inputs, targets, kind);
     }
     autograd::no_grad(|| {
         let prepared: SmallVec<[Tensor; 4]> = inputs
@@ -161,7 +170,7 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
             .collect::<Result<_>>()?;
         let prepared: SmallVec<[&Tensor; 4]> = prepared.iter().collect();
         let result_refs: SmallVec<[&Tensor; 2]> = results.iter().collect();
-        run_kernel(op, &prepared, &result_refs)?;
+        run_kernel(op, &prepared, &result_refs, kind)?;
         for (result, target) in results.iter().zip(targets) {
             if !result.is_same(target) {
                 crate::ops::copy::write(result, target)?;
@@ -171,16 +180,19 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
     })
 }
 
-fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
-    // A storage with one handle is fresh: nobody else can reach it.
-    let shared = targets.iter().map(|target| &target.0.storage);
+fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) -> Result<()> {
+    let written = if kind == Targets::Shared {
+        targets
+    } else {
+        &[]
+    };
     let _access = Access::many(
         inputs.iter().map(|input| &input.0.storage),
-        shared.filter(|storage| Arc::strong_count(storage) > 1),
+        written.iter().map(|target| &target.0.storage),
     );
     let inputs = inputs.iter().map(|input| operand(input)).collect();
     let targets = targets.iter().map(|target| Some(operand(target))).collect();
-    // SAFETY: inputs are locked; a target is locked for writing or has one handle only, which is ours. Layouts
+    // SAFETY: inputs are locked; targets are locked for writing, or fresh. Layouts
     // are checked against their storage where pointers are made. `separate` saw to overlaps.
     op.cpu(unsafe { CpuCall::new(inputs, targets) })
 }

@@ -7,31 +7,24 @@
 
 use std::sync::{Mutex, PoisonError};
 
+pub use fireclay_core::RngState;
+
 /// Where random ops take their numbers from (`torch.Generator`).
 #[derive(Debug)]
 pub struct Generator {
-    state: Mutex<GeneratorState>,
-}
-
-/// What a generator is: enough to go on with the same numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GeneratorState {
-    /// The seed.
-    pub seed: u64,
-    /// How many random ops have drawn from it.
-    pub offset: u64,
+    state: Mutex<RngState>,
 }
 
 impl Generator {
     /// A generator at the start of the stream of `seed`.
     pub const fn new(seed: u64) -> Generator {
         Generator {
-            state: Mutex::new(GeneratorState { seed, offset: 0 }),
+            state: Mutex::new(RngState { seed, offset: 0 }),
         }
     }
 
     /// Takes the next draw.
-    pub fn draw(&self) -> GeneratorState {
+    pub fn draw(&self) -> RngState {
         let mut state = self.lock();
         let draw = *state;
         state.offset = state.offset.wrapping_add(1);
@@ -39,21 +32,21 @@ impl Generator {
     }
 
     /// The state, to go on from later (`torch.get_rng_state`).
-    pub fn state(&self) -> GeneratorState {
+    pub fn state(&self) -> RngState {
         *self.lock()
     }
 
     /// Goes on from a state (`torch.set_rng_state`).
-    pub fn set_state(&self, state: GeneratorState) {
+    pub fn set_state(&self, state: RngState) {
         *self.lock() = state;
     }
 
     /// Starts anew from `seed` (`Generator.manual_seed`).
     pub fn manual_seed(&self, seed: u64) {
-        self.set_state(GeneratorState { seed, offset: 0 });
+        self.set_state(RngState { seed, offset: 0 });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, GeneratorState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RngState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

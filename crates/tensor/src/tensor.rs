@@ -1,9 +1,8 @@
 //! `Tensor`: a view on a storage, with its dtype, its history and where it came from.
 
-use std::panic::Location;
 use std::sync::Arc;
 
-use fireclay_core::{DType, Device, Element, Error, Layout, Made, Operand, Origin, Result, Shape};
+use fireclay_core::{DType, Device, Element, Error, Layout, Operand, Origin, Result, Shape};
 
 use crate::autograd::AutogradMeta;
 use crate::storage::{self, Storage};
@@ -219,14 +218,5 @@ impl Tensor {
             device: self.device(),
             origin: self.origin(),
         }
-    }
-}
-
-/// The caller's line as the origin of a moved tensor.
-#[track_caller]
-pub(crate) fn moved_here() -> Origin {
-    Origin {
-        made: Made::Moved,
-        location: Location::caller(),
     }
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with IDX files, as one enum.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use super::MAX_NBYTES;
@@ -137,6 +137,28 @@ pub enum IdxError {
         /// Its value.
         label: u8,
     },
+}
+
+impl IdxError {
+    /// The file that is wrong.
+    pub fn path(&self) -> &Path {
+        match self {
+            IdxError::Unreadable { path, .. }
+            | IdxError::NotGzip { path, .. }
+            | IdxError::CorruptGzip { path, .. }
+            | IdxError::WrongMagic { path, .. }
+            | IdxError::WrongDType { path, .. }
+            | IdxError::TooLarge { path, .. }
+            | IdxError::Truncated { path, .. }
+            | IdxError::TrailingBytes { path, .. }
+            | IdxError::NotImages { path, .. }
+            | IdxError::NotLabels { path, .. }
+            | IdxError::CountMismatch {
+                labels_path: path, ..
+            }
+            | IdxError::LabelOutOfRange { path, .. } => path,
+        }
+    }
 }
 
 /// Bytes that an error shows in hexadecimal.

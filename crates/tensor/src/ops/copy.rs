@@ -8,7 +8,7 @@ use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
-use crate::tensor::{Tensor, moved_here};
+use crate::tensor::Tensor;
 
 /// Copies the elements, casting them to `dtype`, in the given memory order.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +188,6 @@ impl Tensor {
         if self.device() == device {
             return Ok(self.clone());
         }
-        crate::device::check_available(device)?;
-        let _moved = moved_here();
         Err(crate::device::unavailable(device))
     }
 

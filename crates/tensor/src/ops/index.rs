@@ -427,13 +427,8 @@ impl Tensor {
             name: "embedding",
             dim: 0,
         };
-        let flat = as_indices("embedding", indices)?.reshape(&[-1]);
-        let flat = if indices.numel() == 0 {
-            as_indices("embedding", indices)?.reshape(&[0])
-        } else {
-            flat
-        };
-        let rows = dispatch::call_one(op, &[self, &flat?])?;
+        let flat = as_indices("embedding", indices)?.reshape(&[-1])?;
+        let rows = dispatch::call_one(op, &[self, &flat])?;
         let shape: Shape = indices
             .shape()
             .iter()

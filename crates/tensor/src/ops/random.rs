@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::float::match_float;
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::generator::{GeneratorState, default_generator};
+use crate::generator::{RngState, default_generator};
 use crate::op::{Grads, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
@@ -25,7 +25,7 @@ enum Distribution {
 #[derive(Clone, Debug)]
 struct Fill {
     distribution: Distribution,
-    draw: GeneratorState,
+    draw: RngState,
     shape: Shape,
     dtype: DType,
 }
@@ -49,7 +49,7 @@ impl Op for Fill {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let GeneratorState { seed, offset } = self.draw;
+        let RngState { seed, offset } = self.draw;
         match (self.distribution, call.output_dtype(0)) {
             (Distribution::Uniform { low, high }, DType::F32) => {
                 random::fill_uniform_f32(call.output(0), seed, offset, low as f32, high as f32);
@@ -105,7 +105,7 @@ fn fill(target: &Tensor, distribution: Distribution) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 struct Dropout {
     p: f64,
-    draw: GeneratorState,
+    draw: RngState,
 }
 
 impl Op for Dropout {
@@ -127,7 +127,7 @@ impl Op for Dropout {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let GeneratorState { seed, offset } = self.draw;
+        let RngState { seed, offset } = self.draw;
         match_float!(self.name(), call.dtype(0), T => {
             let (x, out) = (call.input::<T>(0), call.output::<T>(0));
             let scale = (1.0 / (1.0 - self.p)) as T;
