@@ -3,7 +3,9 @@
 //! Works on addresses and on segments given to it; knows no driver, no threads and no memory. Both devices plug
 //! their segments in: the host large zeroed mappings, CUDA what the driver hands out.
 //!
-//! Note [Caching policy]. The rules and the constants are those of PyTorch's CUDA allocator, so that its statistics
+//! Note [Caching policy]
+//!
+//! The rules and the constants are those of PyTorch's CUDA allocator, so that its statistics
 //! mean the same here. A request is rounded up to 512 bytes. Requests up to 1 MiB live in a small pool, cut from
 //! segments of 2 MiB; larger ones in a large pool. A block is served by the smallest free block that fits (the one
 //! with the lowest address among equals) of the same pool and stream; the rest of it becomes a free block of

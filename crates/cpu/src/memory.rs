@@ -1,6 +1,8 @@
 //! Host memory: [`HostBuffer`], a block of bytes from a cache.
 //!
-//! Note [Host memory]. Most of the time of a large op on freshly mapped memory goes into page faults (20 ms for 40 MB
+//! Note [Host memory]
+//!
+//! Most of the time of a large op on freshly mapped memory goes into page faults (20 ms for 40 MB
 //! of 4 KiB pages on the machine this was written on, against 3 ms for reading and writing them), so memory is kept:
 //! - Blocks above 4 KiB are cut from segments by the policy in [`fireclay_core::caching`], under one lock.
 //! - Smaller ones come from lists that each thread keeps by size (see [`small`]), without a lock.

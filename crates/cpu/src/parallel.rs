@@ -1,6 +1,8 @@
 //! The thread pool: runs numbered tasks, whose results must not depend on who runs them.
 //!
-//! Note [Thread pool]. The calling thread takes part: it puts a job (a closure and a counter of tasks) where the
+//! Note [Thread pool]
+//!
+//! The calling thread takes part: it puts a job (a closure and a counter of tasks) where the
 //! workers see it, takes tasks itself until there are none, and waits only for tasks that a worker has begun. So a
 //! caller never waits for a worker to wake up, any number of threads may call at the same time, and a nested call
 //! (from within a task) runs its tasks itself. A worker without work looks for some for [`SPIN`] and then sleeps.

@@ -1,6 +1,8 @@
 //! Reductions over the middle dim of a contiguous `[outer, reduce, inner]` view.
 //!
-//! Note [Order of a reduction]. The order in which elements are combined depends on the shape alone, so the bits
+//! Note [Order of a reduction]
+//!
+//! The order in which elements are combined depends on the shape alone, so the bits
 //! are the same for any number of threads and any instruction set:
 //! - Rows (`inner` is 1) are cut into blocks of [`BLOCK`] elements. In a block, element `i` goes to lane `i % 64`; the
 //!   lanes are then combined as a tree (lane `l` with lane `l + 32`, then `l + 16`, ...).

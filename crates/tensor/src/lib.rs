@@ -10,6 +10,8 @@ pub mod function;
 mod generator;
 pub mod op;
 pub mod ops;
+mod parameter;
+mod state_dict;
 mod storage;
 mod tensor;
 
@@ -30,5 +32,7 @@ pub use ops::{
     norm::BatchNorm,
     pool::{AvgPool2d, Pool2d},
 };
+pub use parameter::{Buffer, Moved, Parameter, ParameterId};
+pub use state_dict::{StateDict, StateDictReader};
 pub use storage::CpuCall;
 pub use tensor::Tensor;

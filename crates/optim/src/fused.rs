@@ -1,0 +1,366 @@
+//! `Fused`: the optimizer around a rule, a multi-output formula run over all parameters in one launch.
+
+use std::collections::BTreeMap;
+
+use fireclay_core::pointwise::Pointwise;
+use fireclay_tensor::{
+    DType, Device, Error, Parameter, Result, StateDict, StateDictReader, Tensor, no_grad, update,
+};
+
+use crate::optimizer::Optimizer;
+
+/// What tells one optimizer from another: its options, the tensors it keeps per parameter, and its formula. Implement it to
+/// make an optimizer of your own.
+pub trait Rule: Clone + Send + Sync + 'static {
+    /// The optimizer's name.
+    const NAME: &'static str;
+
+    /// Refuses options out of their range.
+    fn check(&self) -> Result<()>;
+
+    /// The tensors kept per parameter, of its shape, zeros at first, by PyTorch's names.
+    fn state_names(&self) -> &'static [&'static str];
+
+    /// All options by PyTorch's names, true as 1 and false as 0.
+    fn options(&self) -> Vec<(&'static str, f64)>;
+
+    /// The same rule with the options that `value` gives by name.
+    fn with_options(&self, value: &mut dyn FnMut(&'static str) -> f64) -> Self;
+
+    /// The learning rate.
+    fn lr(&self) -> f64;
+
+    /// Sets the learning rate.
+    fn set_lr(&mut self, lr: f64);
+
+    /// Changes the parameters of `batch`, whose step this is, counted from 1.
+    fn step(&self, step: u64, batch: &Batch<'_>) -> Result<()>;
+}
+
+/// Parameters at the same step, of one dtype and device, with their states and gradients.
+pub struct Batch<'a> {
+    name: &'static str,
+    /// Of each parameter: itself, its states in the rule's order, its gradient.
+    sets: Vec<Vec<&'a Tensor>>,
+}
+
+impl Batch<'_> {
+    /// Runs `formula` over all parameters in one launch. Its inputs are parameter, states, gradient; its outputs the new parameter
+    /// and the new states. `N` is 2 and `M` is 1 more than the number of states.
+    ///
+    /// # Panics
+    /// `N` is not so, which is a mistake in the rule.
+    pub fn update<const N: usize, const M: usize>(
+        &self,
+        formula: impl Pointwise<N, M>,
+    ) -> Result<()> {
+        const { assert!(N == M + 1) };
+        let sets: Vec<[&Tensor; N]> = self
+            .sets
+            .iter()
+            .map(|set| {
+                <[&Tensor; N]>::try_from(set.as_slice())
+                    .expect("the rule's formula takes the parameter, each state and the gradient")
+            })
+            .collect();
+        update(self.name, formula, &sets)
+    }
+}
+
+/// An optimizer made of a [`Rule`]. State is made at a parameter's first step, is kept with its dtype and on its device, and
+/// moves with it.
+pub struct Fused<R: Rule> {
+    groups: Vec<Group<R>>,
+}
+
+struct Group<R> {
+    rule: R,
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    parameter: Parameter,
+    /// None until the parameter's first step.
+    state: Option<State>,
+}
+
+struct State {
+    /// Steps done.
+    step: u64,
+    tensors: Vec<Tensor>,
+}
+
+impl<R: Rule> Fused<R> {
+    /// An optimizer of these parameters, as one group.
+    ///
+    /// # Errors
+    /// There are no parameters, one is given twice, or an option is out of range.
+    pub fn new(parameters: impl IntoIterator<Item = Parameter>, options: R) -> Result<Fused<R>> {
+        let mut optimizer = Fused { groups: Vec::new() };
+        optimizer.add_param_group(parameters, options)?;
+        Ok(optimizer)
+    }
+
+    /// Adds parameters with options of their own (`Optimizer.add_param_group`) and returns the group's number.
+    ///
+    /// # Errors
+    /// As [`new`](Fused::new); also if a parameter is in another group.
+    pub fn add_param_group(
+        &mut self,
+        parameters: impl IntoIterator<Item = Parameter>,
+        options: R,
+    ) -> Result<usize> {
+        options.check()?;
+        let mut slots: Vec<Slot> = Vec::new();
+        let known = self.groups.iter().flat_map(|group| &group.slots);
+        let mut ids: std::collections::HashSet<_> = known.map(|slot| slot.parameter.id()).collect();
+        for parameter in parameters {
+            if !ids.insert(parameter.id()) {
+                return Err(Error::argument(
+                    R::NAME,
+                    format!("{parameter:?} is given twice, it would be changed twice in a step"),
+                ));
+            }
+            slots.push(Slot {
+                parameter,
+                state: None,
+            });
+        }
+        if slots.is_empty() {
+            return Err(Error::argument(
+                R::NAME,
+                "there are no parameters to change",
+            ));
+        }
+        self.groups.push(Group {
+            rule: options,
+            slots,
+        });
+        Ok(self.groups.len() - 1)
+    }
+
+    /// The options of a group.
+    ///
+    /// # Panics
+    /// There is no such group.
+    pub fn options(&self, group: usize) -> &R {
+        &self.groups[group].rule
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.groups.iter().flat_map(|group| &group.slots)
+    }
+}
+
+/// What goes into one launch together: step, device, dtypes of parameter and gradient.
+type BatchKey = (u64, Device, DType, DType);
+
+/// A parameter about to be changed: its slot's number, its tensor, its gradient.
+type Ready = (usize, Tensor, Tensor);
+
+impl<R: Rule> Group<R> {
+    /// The parameters that have a gradient, with their states made and in place. Changes no parameter.
+    fn prepare(&mut self) -> Result<Vec<Ready>> {
+        let states = self.rule.state_names().len();
+        let mut ready = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let tensor = slot.parameter.tensor();
+            if let Some(grad) = tensor.grad() {
+                slot.prepare(states, &tensor)?;
+                ready.push((number, tensor, grad));
+            }
+        }
+        Ok(ready)
+    }
+
+    fn step(&mut self, ready: &[Ready]) -> Result<()> {
+        let mut batches: BTreeMap<BatchKey, Vec<Vec<&Tensor>>> = BTreeMap::new();
+        for (number, tensor, grad) in ready {
+            let state = self.slots[*number].state.as_ref();
+            let (step, states) =
+                state.map_or((0, &[][..]), |state| (state.step, &state.tensors[..]));
+            let mut set = vec![tensor];
+            set.extend(states);
+            set.push(grad);
+            let key = (step + 1, tensor.device(), tensor.dtype(), grad.dtype());
+            batches.entry(key).or_default().push(set);
+        }
+        for ((step, ..), sets) in batches {
+            let batch = Batch {
+                name: R::NAME,
+                sets,
+            };
+            self.rule.step(step, &batch)?;
+        }
+        for (number, ..) in ready {
+            if let Some(state) = &mut self.slots[*number].state {
+                state.step += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    /// Makes the state where there is none, and moves it to where the parameter is now.
+    fn prepare(&mut self, states: usize, parameter: &Tensor) -> Result<()> {
+        let Some(state) = &mut self.state else {
+            let zeros = || {
+                Tensor::full_of(
+                    parameter.shape(),
+                    0.0,
+                    parameter.dtype(),
+                    parameter.device(),
+                )
+            };
+            self.state = Some(State {
+                step: 0,
+                tensors: (0..states).map(|_| zeros()).collect::<Result<_>>()?,
+            });
+            return Ok(());
+        };
+        for tensor in &mut state.tensors {
+            *tensor = tensor.to(parameter.device())?.to_dtype(parameter.dtype())?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Rule> Optimizer for Fused<R> {
+    fn step(&mut self) -> Result<()> {
+        no_grad(|| {
+            let ready: Vec<Vec<Ready>> = self
+                .groups
+                .iter_mut()
+                .map(Group::prepare)
+                .collect::<Result<_>>()?;
+            let groups = self.groups.iter_mut().zip(&ready);
+            groups
+                .into_iter()
+                .try_for_each(|(group, ready)| group.step(ready))
+        })
+    }
+
+    fn zero_grad(&self) {
+        for slot in self.slots() {
+            slot.parameter.zero_grad();
+        }
+    }
+
+    fn num_groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn lr(&self, group: usize) -> f64 {
+        self.groups[group].rule.lr()
+    }
+
+    fn set_lr(&mut self, group: usize, lr: f64) {
+        self.groups[group].rule.set_lr(lr);
+    }
+
+    fn state_dict(&self) -> StateDict {
+        let mut saved = StateDict::default();
+        for (number, group) in self.groups.iter().enumerate() {
+            let options = group.rule.options().into_iter();
+            saved
+                .numbers
+                .extend(options.map(|(name, value)| (option_name(number, name), value)));
+            let count = group.slots.len() as f64;
+            saved.numbers.push((option_name(number, COUNT), count));
+        }
+        let slots = self.groups.iter().flat_map(|group| {
+            let names = group.rule.state_names();
+            group.slots.iter().map(move |slot| (names, slot))
+        });
+        for (number, (names, slot)) in slots.enumerate() {
+            let Some(state) = &slot.state else { continue };
+            saved
+                .numbers
+                .push((state_name(number, STEP), state.step as f64));
+            let tensors = names.iter().zip(&state.tensors);
+            let tensors = tensors.map(|(name, tensor)| (state_name(number, name), tensor.clone()));
+            saved.tensors.extend(tensors);
+        }
+        saved
+    }
+
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let mut reader = StateDictReader::new(R::NAME, state);
+        let mut rules = Vec::with_capacity(self.groups.len());
+        for (number, group) in self.groups.iter().enumerate() {
+            let count = reader.number(&option_name(number, COUNT));
+            if count != group.slots.len() as f64 {
+                let expected = group.slots.len();
+                reader.mismatch(format!(
+                    "group {number} (expected {expected} parameters, got {count})"
+                ));
+            }
+            rules.push(
+                group
+                    .rule
+                    .with_options(&mut |name| reader.number(&option_name(number, name))),
+            );
+        }
+        let mut loaded: Vec<Option<State>> = Vec::new();
+        let slots = self.groups.iter().zip(&rules).flat_map(|(group, rule)| {
+            let names = rule.state_names();
+            group.slots.iter().map(move |slot| (names, slot))
+        });
+        for (number, (names, slot)) in slots.enumerate() {
+            let step_name = state_name(number, STEP);
+            if !reader.has(&step_name) {
+                loaded.push(None);
+                continue;
+            }
+            let step = reader.number(&step_name) as u64;
+            let like = slot.parameter.tensor();
+            let mut tensors = Vec::with_capacity(names.len());
+            for name in names {
+                if let Some(tensor) = reader.tensor(&state_name(number, name), &like) {
+                    let tensor = tensor.detach().to_dtype(like.dtype())?.to(like.device())?;
+                    tensors.push(tensor.copy()?);
+                }
+            }
+            loaded.push(Some(State { step, tensors }));
+        }
+        reader.finish()?;
+        rules.iter().try_for_each(Rule::check)?;
+        let mut loaded = loaded.into_iter();
+        for (group, rule) in self.groups.iter_mut().zip(rules) {
+            group.rule = rule;
+            for (slot, state) in group.slots.iter_mut().zip(&mut loaded) {
+                slot.state = state;
+            }
+        }
+        Ok(())
+    }
+}
+
+const COUNT: &str = "params";
+const STEP: &str = "step";
+
+fn option_name(group: usize, name: &str) -> String {
+    format!("param_groups.{group}.{name}")
+}
+
+fn state_name(parameter: usize, name: &str) -> String {
+    format!("state.{parameter}.{name}")
+}
+
+/// Refuses an option outside of `range`, which reads as `at least 0`.
+pub(crate) fn check_option(
+    optimizer: &'static str,
+    name: &str,
+    value: f64,
+    fits: bool,
+    range: &str,
+) -> Result<()> {
+    if fits {
+        return Ok(());
+    }
+    Err(Error::argument(
+        optimizer,
+        format!("{name} must be {range}, got {value}"),
+    ))
+}

@@ -1,0 +1,43 @@
+//! Optimizers, learning-rate schedules and gradient clipping, after `torch.optim`.
+//!
+//! ```
+//! use fireclay_optim::{AdamW, AdamWOptions, CosineAnnealingLR, Optimizer, Scheduler, clip_grad_norm_};
+//! use fireclay_tensor::{Parameter, Tensor};
+//!
+//! # fn main() -> fireclay_tensor::Result<()> {
+//! let weight = Parameter::new(Tensor::ones(&[4], "cpu")?)?;
+//! let parameters = [weight.clone()];
+//! let mut optimizer = AdamW::new(parameters.clone(), AdamWOptions { lr: 0.1, ..Default::default() })?;
+//! let mut scheduler = Scheduler::new(&mut optimizer, CosineAnnealingLR { t_max: 10, eta_min: 0.0 })?;
+//! for _ in 0..10 {
+//!     optimizer.zero_grad();
+//!     let loss = weight.tensor().square()?.mean_all()?;
+//!     loss.backward()?;
+//!     clip_grad_norm_(&parameters, 1.0)?;
+//!     optimizer.step()?;
+//!     scheduler.step(&mut optimizer);
+//! }
+//! assert!(weight.tensor().square()?.mean_all()?.item()? < 0.3);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod adam;
+mod clip;
+mod fused;
+mod optimizer;
+mod schedule;
+mod scheduler;
+mod sgd;
+
+pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
+pub use clip::{clip_grad_norm_, clip_grad_value_};
+pub use fused::{Batch, Fused, Rule};
+pub use optimizer::Optimizer;
+pub use schedule::{
+    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, Schedule,
+    SequentialLR, StepLR, warmup_cosine,
+};
+pub use scheduler::Scheduler;
+pub use sgd::{SGD, SGDOptions};

@@ -1,0 +1,42 @@
+//! `Optimizer`: what every optimizer can do.
+
+use fireclay_tensor::{Result, StateDict};
+
+/// Changes parameters by their gradients (`torch.optim.Optimizer`).
+pub trait Optimizer {
+    /// Changes all parameters that have a gradient, once; the others stay as they are.
+    ///
+    /// # Errors
+    /// Memory for the state could not be had; then nothing was changed.
+    fn step(&mut self) -> Result<()>;
+
+    /// Clears the gradients of all parameters.
+    fn zero_grad(&self);
+
+    /// How many parameter groups there are.
+    fn num_groups(&self) -> usize;
+
+    /// The learning rate of a group.
+    ///
+    /// # Panics
+    /// There is no such group.
+    fn lr(&self, group: usize) -> f64;
+
+    /// Sets the learning rate of a group, from the next step on.
+    ///
+    /// # Panics
+    /// There is no such group.
+    fn set_lr(&mut self, group: usize, lr: f64);
+
+    /// The options and counts as numbers and the state as tensors, which share their storage with the optimizer
+    /// (`Optimizer.state_dict`). Parameters are known by their place, as in PyTorch: `state.0.exp_avg`.
+    fn state_dict(&self) -> StateDict;
+
+    /// Takes options and state from `state`, copied and cast to the parameters' dtypes and devices
+    /// (`Optimizer.load_state_dict`).
+    ///
+    /// # Errors
+    /// An [`Error::StateDictMismatch`](fireclay_tensor::Error::StateDictMismatch) with all that does not fit; then nothing
+    /// was changed.
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
+}
