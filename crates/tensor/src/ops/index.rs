@@ -394,6 +394,22 @@ impl Op for Cat {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let select = |name| IndexSelect { name, dim: 0 };
+    vec![
+        Box::new(select("index_select")),
+        Box::new(select("embedding")),
+        Box::new(IndexAdd { dim: 0, size: 0 }),
+        Box::new(Gather { dim: 0 }),
+        Box::new(ScatterAdd {
+            dim: 0,
+            shape: Shape::scalar(),
+        }),
+        Box::new(Cat { dim: 0 }),
+    ]
+}
+
 impl Tensor {
     /// The rows of `dim` at `indices` (1-dim, i64 or i32), in that order (`torch.index_select`).
     #[track_caller]

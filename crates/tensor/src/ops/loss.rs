@@ -208,6 +208,15 @@ impl Op for CrossEntropyGrad {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let loss = CrossEntropyLoss {
+        ignore_index: -100,
+        reduction: Reduction::Mean,
+    };
+    vec![Box::new(loss), Box::new(CrossEntropyGrad(loss))]
+}
+
 impl Tensor {
     /// The cross entropy between these logits `[n, c]` (or `[c]`, or `[n, c, ..]`) and target classes `[n]` (or zero-dim, or
     /// `[n, ..]`) of i64 (`torch.nn.functional.cross_entropy`).

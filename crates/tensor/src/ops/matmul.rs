@@ -274,6 +274,11 @@ impl Op for Linear {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    vec![Box::new(Matmul), Box::new(Linear)]
+}
+
 impl Tensor {
     /// Matrix product (`torch.matmul`): of vectors, matrices and batches of matrices, batch dimensions broadcast.
     ///

@@ -178,6 +178,27 @@ impl Op for Reduce {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let kinds = [
+        Kind::Sum,
+        Kind::Mean,
+        Kind::Amax,
+        Kind::Amin,
+        Kind::Argmax,
+        Kind::Argmin,
+    ];
+    let reduce = |kind| -> Box<dyn Op> {
+        Box::new(Reduce {
+            kind,
+            start: 0,
+            end: 1,
+            keepdim: false,
+        })
+    };
+    kinds.into_iter().map(reduce).collect()
+}
+
 impl Tensor {
     /// The sum over `dims`, all of them if empty (`torch.sum`). Whole numbers and bools are summed as i64.
     #[track_caller]

@@ -16,6 +16,9 @@
 macro_rules! pointwise {
     ($($(#[$doc:meta])* $Name:ident, $method:ident($($x:ident),+), $typing:ident, saves $saves:expr, autocast $autocast:ident,
         eval $class:ident { $eval:expr $(; $whole:expr)? }, grad($gy:ident, $gg:ident) { $grad:expr };)*) => {
+        /// Every row of this file.
+        pub(super) const FUNCTIONS: &[&dyn $crate::function::Function] = &[$(&$Name),*];
+
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug)]

@@ -217,6 +217,37 @@ impl Op for Embed {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let (dim, layout) = (0, Layout::contiguous(Shape::scalar()));
+    let slice = View::Slice {
+        dim,
+        start: 0,
+        length: 1,
+        step: 1,
+    };
+    let views = [
+        View::Reshape(Shape::scalar()),
+        View::Transpose(0, 1),
+        View::Permute(Dims::new()),
+        View::Expand(Shape::scalar()),
+        View::Select { dim, index: 0 },
+        View::Unsqueeze(dim),
+        View::Squeeze(dim),
+        View::AsStrided {
+            layout: layout.clone(),
+            base: layout,
+        },
+        slice.clone(),
+    ];
+    let embed = Embed {
+        view: slice,
+        shape: Shape::scalar(),
+    };
+    let views = views.into_iter().map(|view| Box::new(view) as Box<dyn Op>);
+    views.chain([Box::new(embed) as Box<dyn Op>]).collect()
+}
+
 impl Tensor {
     /// The same elements under another shape, one of whose sizes may be -1 (`Tensor.view`). Never copies: an error where
     /// that is impossible.

@@ -246,13 +246,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Refuses an argument that has another value than the one Fireclay knows.
-    pub(super) fn only(&self, name: &str, known: impl Into<Value>) -> Found<()> {
-        match self.argument(name) {
-            Some(value) if *value != known.into() => Err(unsupported(format!("{name}={value}"))),
-            _ => Ok(()),
-        }
-    }
 }
 
 fn to_size(name: &str, value: i64) -> Found<usize> {
