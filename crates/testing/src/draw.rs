@@ -56,14 +56,16 @@ impl Draw {
                 elements.push(number);
             }
         }
-        Tensor::from_slice(&elements, shape, Device::Cpu).expect("as many elements as the shape has")
+        Tensor::from_slice(&elements, shape, Device::Cpu)
+            .expect("as many elements as the shape has")
     }
 
     /// An i64 tensor of whole numbers from `low` to `high`.
     pub fn ints(&mut self, shape: &[usize], low: i64, high: i64) -> Tensor {
         let count = shape.iter().product();
         let elements: Vec<i64> = (0..count).map(|_| self.int(low, high)).collect();
-        Tensor::from_slice(&elements, shape, Device::Cpu).expect("as many elements as the shape has")
+        Tensor::from_slice(&elements, shape, Device::Cpu)
+            .expect("as many elements as the shape has")
     }
 
     /// A tensor of any shape of at most 4 dimensions of sizes 0 to 4, any dtype, any layout.
@@ -86,14 +88,20 @@ impl Draw {
             DType::Bool,
         ]);
         let whole = self.ints(&shape, -3, 5);
-        let tensor = whole.to_dtype(dtype).expect("a cast between computable dtypes");
+        let tensor = whole
+            .to_dtype(dtype)
+            .expect("a cast between computable dtypes");
         self.any_layout(&tensor)
     }
 
     /// The same elements, perhaps in another layout.
     pub fn any_layout(&mut self, tensor: &Tensor) -> Tensor {
         let form = *self.choose(&Form::ALL);
-        if self.flip() { form.of(tensor) } else { tensor.clone() }
+        if self.flip() {
+            form.of(tensor)
+        } else {
+            tensor.clone()
+        }
     }
 }
 
@@ -122,9 +130,12 @@ impl Form {
             match self {
                 Form::Transposed => tensor.permute(&reversed)?.contiguous()?.permute(&reversed),
                 Form::Sliced => Tensor::stack(&[tensor, tensor, tensor], -1)?.select(-1, 1),
-                Form::Expanded if tensor.ndim() == 0 || tensor.shape()[0] == 0 => Ok(tensor.clone()),
+                Form::Expanded if tensor.ndim() == 0 || tensor.shape()[0] == 0 => {
+                    Ok(tensor.clone())
+                }
                 Form::Expanded => {
-                    let sizes: Vec<isize> = tensor.shape().iter().map(|&size| size as isize).collect();
+                    let sizes: Vec<isize> =
+                        tensor.shape().iter().map(|&size| size as isize).collect();
                     tensor.narrow(0, 0, 1)?.expand(&sizes)
                 }
             }

@@ -41,7 +41,9 @@ pub fn gradcheck(function: Differentiable<'_>, inputs: &[Tensor]) -> Result<(), 
             && grad.shape() != inputs[index].shape()
         {
             let (got, want) = (grad.shape(), inputs[index].shape());
-            return Err(format!("gradient of input {index} has shape {got}, expected {want}"));
+            return Err(format!(
+                "gradient of input {index} has shape {got}, expected {want}"
+            ));
         }
         for (place, &analytic) in analytic.iter().enumerate() {
             let moved = |by: f64| -> Result<f64, String> {
@@ -50,7 +52,10 @@ pub fn gradcheck(function: Differentiable<'_>, inputs: &[Tensor]) -> Result<(), 
                 Ok(output.iter().zip(&weights).map(|(y, w)| y * w).sum())
             };
             let numeric = (moved(STEP)? - moved(-STEP)?) / (2.0 * STEP);
-            let scale = 1.0 + numeric.abs().max(weights.iter().fold(0.0, |max, w| w.abs().max(max)));
+            let scale = 1.0
+                + numeric
+                    .abs()
+                    .max(weights.iter().fold(0.0, |max, w| w.abs().max(max)));
             let differs = (analytic - numeric).abs() > 1e-6 * scale;
             if differs || analytic.is_nan() || numeric.is_nan() {
                 return Err(format!(

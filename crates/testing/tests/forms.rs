@@ -6,7 +6,12 @@ use fireclay_testing::draw::{Draw, Form};
 use fireclay_testing::samples::{Sample, samples};
 
 fn report(failures: &[String]) {
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 fn run(sample: &Sample, inputs: &[Tensor]) -> Result<Tensor, String> {
@@ -37,7 +42,10 @@ fn layouts_do_not_change_bits() {
                 let (got, want) = (run(&sample, &formed), run(&sample, &copies));
                 match (got, want) {
                     (Ok(got), Ok(want)) if same_bits(&got, &want) => {}
-                    (got, want) => failures.push(format!("{} {form:?} {dtype}: {got:?}, contiguous {want:?}", sample.op)),
+                    (got, want) => failures.push(format!(
+                        "{} {form:?} {dtype}: {got:?}, contiguous {want:?}",
+                        sample.op
+                    )),
                 }
             }
         }
@@ -49,21 +57,37 @@ fn layouts_do_not_change_bits() {
 #[test]
 fn floats_agree_with_f64() {
     let mut failures = Vec::new();
-    for (dtype, eps) in [(DType::F32, 1.2e-7), (DType::F16, 9.8e-4), (DType::BF16, 7.8e-3)] {
+    for (dtype, eps) in [
+        (DType::F32, 1.2e-7),
+        (DType::F16, 9.8e-4),
+        (DType::BF16, 7.8e-3),
+    ] {
         for sample in samples() {
             let inputs = cast(&sample.inputs, dtype);
-            let oracle = run(&sample, &cast(&all(&inputs, |x| match x.dtype().is_floating_point() {
-                true => x.to_dtype(DType::F64).expect("a cast"),
-                false => x.clone(),
-            }), DType::F64));
+            let oracle = run(
+                &sample,
+                &cast(
+                    &all(&inputs, |x| match x.dtype().is_floating_point() {
+                        true => x.to_dtype(DType::F64).expect("a cast"),
+                        false => x.clone(),
+                    }),
+                    DType::F64,
+                ),
+            );
             let checked = run(&sample, &inputs).and_then(|got| {
                 let want = oracle?;
-                let expected = if want.dtype() == DType::F64 { dtype } else { want.dtype() };
+                let expected = if want.dtype() == DType::F64 {
+                    dtype
+                } else {
+                    want.dtype()
+                };
                 if got.dtype() != expected {
                     return Err(format!("gives {}, expected {expected}", got.dtype()));
                 }
                 let want = want.to_dtype(expected).map_err(|error| error.to_string())?;
-                let scale = values(&want).iter().fold(1.0_f64, |max, y| max.max(y.abs()));
+                let scale = values(&want)
+                    .iter()
+                    .fold(1.0_f64, |max, y| max.max(y.abs()));
                 // Composed ops round 16-bit intermediates more than once.
                 matches(&got, &want, Tolerance::new(8.0 * eps, 8.0 * eps * scale))
             });
@@ -81,7 +105,9 @@ fn whole_numbers_follow_the_rows_typing() {
     let mut failures = Vec::new();
     let mut draw = Draw::new(5);
     for function in ops::functions() {
-        let Some(sample) = samples().into_iter().find(|sample| sample.op == function.name() && sample.inputs.len() == function.arity())
+        let Some(sample) = samples()
+            .into_iter()
+            .find(|sample| sample.op == function.name() && sample.inputs.len() == function.arity())
         else {
             continue;
         };
@@ -104,7 +130,9 @@ fn whole_numbers_follow_the_rows_typing() {
                 Ok(got) => got,
                 Err(error) => {
                     let text = error.to_string();
-                    if !matches!(error, fireclay_tensor::Error::DTypeUnsupported { .. }) || !text.contains(function.name()) {
+                    if !matches!(error, fireclay_tensor::Error::DTypeUnsupported { .. })
+                        || !text.contains(function.name())
+                    {
                         failures.push(format!("{} {dtype}: {text}", sample.op));
                     }
                     continue;
@@ -115,13 +143,24 @@ fn whole_numbers_follow_the_rows_typing() {
                 _ => x.to_dtype(DType::F64).expect("a cast"),
             });
             if got.dtype() != expected {
-                failures.push(format!("{} {dtype}: gives {}, expected {expected}", sample.op, got.dtype()));
+                failures.push(format!(
+                    "{} {dtype}: gives {}, expected {expected}",
+                    sample.op,
+                    got.dtype()
+                ));
             } else if dtype != DType::Bool || expected != DType::Bool {
                 let want = run(&sample, &wide).and_then(|want| {
-                    let whole = if expected.is_integer() { want.to_dtype(DType::I64) } else { Ok(want) };
-                    whole.and_then(|want| want.to_dtype(expected)).map_err(|error| error.to_string())
+                    let whole = if expected.is_integer() {
+                        want.to_dtype(DType::I64)
+                    } else {
+                        Ok(want)
+                    };
+                    whole
+                        .and_then(|want| want.to_dtype(expected))
+                        .map_err(|error| error.to_string())
                 });
-                let checked = want.and_then(|want| matches(&got, &want, Tolerance::new(1e-6, 1e-6)));
+                let checked =
+                    want.and_then(|want| matches(&got, &want, Tolerance::new(1e-6, 1e-6)));
                 if let Err(what) = checked {
                     failures.push(format!("{} {dtype}: {what}", sample.op));
                 }
@@ -136,13 +175,19 @@ fn whole_numbers_follow_the_rows_typing() {
 fn threads_do_not_change_bits() {
     let mut draw = Draw::new(9);
     let mut numbers = |shape: &[usize]| {
-        let elements: Vec<f32> = (0..shape.iter().product()).map(|_| draw.number(-2.0, 2.0) as f32).collect();
+        let elements: Vec<f32> = (0..shape.iter().product())
+            .map(|_| draw.number(-2.0, 2.0) as f32)
+            .collect();
         Tensor::from_slice(&elements, shape, Device::Cpu).expect("a tensor")
     };
     let (x, y) = (numbers(&[300, 700]), numbers(&[700]));
     let (image, kernel) = (numbers(&[4, 8, 40, 40]), numbers(&[8, 8, 3, 3]));
     let (square, weight) = (numbers(&[300, 300]), numbers(&[500, 700]));
-    type Work<'a> = (&'a str, &'a Tensor, Box<dyn Fn(&Tensor) -> fireclay_tensor::Result<Tensor> + 'a>);
+    type Work<'a> = (
+        &'a str,
+        &'a Tensor,
+        Box<dyn Fn(&Tensor) -> fireclay_tensor::Result<Tensor> + 'a>,
+    );
     let works: Vec<Work<'_>> = vec![
         ("gelu", &x, Box::new(|x| x.gelu())),
         ("mul", &x, Box::new(|x| x.mul(&y))),
@@ -152,22 +197,51 @@ fn threads_do_not_change_bits() {
         ("softmax", &x, Box::new(|x| x.softmax(1))),
         ("matmul", &square, Box::new(|x| x.matmul(&square))),
         ("linear", &x, Box::new(|x| x.linear(&weight, None))),
-        ("conv2d", &image, Box::new(|x| x.conv2d(&kernel, None, Default::default()))),
-        ("max_pool2d", &image, Box::new(|x| x.max_pool2d(fireclay_tensor::Pool2d::new([2, 2])))),
-        ("layer_norm", &x, Box::new(|x| x.layer_norm(&[700], None, None, 1e-5))),
-        ("batch_norm", &image, Box::new(|x| {
-            x.batch_norm(fireclay_tensor::BatchNorm { training: true, ..Default::default() })
-        })),
+        (
+            "conv2d",
+            &image,
+            Box::new(|x| x.conv2d(&kernel, None, Default::default())),
+        ),
+        (
+            "max_pool2d",
+            &image,
+            Box::new(|x| x.max_pool2d(fireclay_tensor::Pool2d::new([2, 2]))),
+        ),
+        (
+            "layer_norm",
+            &x,
+            Box::new(|x| x.layer_norm(&[700], None, None, 1e-5)),
+        ),
+        (
+            "batch_norm",
+            &image,
+            Box::new(|x| {
+                x.batch_norm(fireclay_tensor::BatchNorm {
+                    training: true,
+                    ..Default::default()
+                })
+            }),
+        ),
     ];
     for (name, input, work) in works {
         let results = [1, 2, 3].map(|threads| {
             fireclay_cpu::parallel::set_threads(threads);
             let leaf = input.detach().requires_grad_(true).expect("a leaf");
             let output = work(&leaf).expect(name);
-            output.square().and_then(|y| y.sum_all()).and_then(|loss| loss.backward()).expect(name);
-            (output.to_bytes(), leaf.grad().expect("a gradient").to_bytes())
+            output
+                .square()
+                .and_then(|y| y.sum_all())
+                .and_then(|loss| loss.backward())
+                .expect(name);
+            (
+                output.to_bytes(),
+                leaf.grad().expect("a gradient").to_bytes(),
+            )
         });
-        assert!(results[0] == results[1] && results[0] == results[2], "{name} differs between numbers of threads");
+        assert!(
+            results[0] == results[1] && results[0] == results[2],
+            "{name} differs between numbers of threads"
+        );
     }
 }
 
@@ -176,9 +250,25 @@ fn threads_do_not_change_bits() {
 fn wrong_operands_are_refused_by_name() {
     let mut failures = Vec::new();
     for sample in samples() {
-        let views = ["view", "transpose", "permute", "slice", "select", "unsqueeze", "squeeze", "expand", "as_strided", "copy", "cat", "stack"];
+        let views = [
+            "view",
+            "transpose",
+            "permute",
+            "slice",
+            "select",
+            "unsqueeze",
+            "squeeze",
+            "expand",
+            "as_strided",
+            "copy",
+            "cat",
+            "stack",
+        ];
         let stored_only = all(&sample.inputs, |x| match x.dtype() {
-            DType::F64 => Tensor::from_bytes(&vec![0; x.numel()], x.shape(), DType::F8E4M3, Device::Cpu).expect("bytes"),
+            DType::F64 => {
+                Tensor::from_bytes(&vec![0; x.numel()], x.shape(), DType::F8E4M3, Device::Cpu)
+                    .expect("bytes")
+            }
             _ => x.clone(),
         });
         match (sample.call)(&stored_only) {
@@ -203,7 +293,11 @@ fn wrong_operands_are_refused_by_name() {
                 })
                 .collect();
             match (sample.call)(&wrong) {
-                Ok(got) => failures.push(format!("{} takes shapes that do not fit: {}", sample.op, got.shape())),
+                Ok(got) => failures.push(format!(
+                    "{} takes shapes that do not fit: {}",
+                    sample.op,
+                    got.shape()
+                )),
                 Err(error) if error.to_string().contains(": ") => {}
                 Err(error) => failures.push(format!("{}: {error}", sample.op)),
             }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fireclay_testing::golden::Set;
+use fireclay_tensor::DType;
+use fireclay_testing::golden::{Case, Set, Stored};
 use fireclay_testing::verdict::{Verdict, judge};
 
 /// The checked-in set, or the folders that `FIRECLAY_GOLDEN` lists (parted by colons).
@@ -12,6 +13,14 @@ fn folders() -> Vec<PathBuf> {
         Ok(paths) => paths.split(':').map(PathBuf::from).collect(),
         Err(_) => vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops")],
     }
+}
+
+/// Why PyTorch's answer is not the one to give.
+fn differs(case: &Case, stored: &Stored<'_>) -> Option<&'static str> {
+    let inputs = case.inputs(stored);
+    let takes_u8 = inputs.tensors.values().any(|x| x.dtype() == DType::U8);
+    (case.op == "atan2" && takes_u8 && !case.list("requires_grad").is_empty())
+        .then_some("PyTorch's gradient negates a u8, which wraps around")
 }
 
 #[derive(Default)]
@@ -35,7 +44,11 @@ fn every_case_answers_as_pytorch_does() {
             let tally = ops
                 .entry((case.family.clone(), case.op.clone()))
                 .or_default();
-            match judge(case, &stored) {
+            let verdict = match differs(case, &stored) {
+                Some(why) => Verdict::Skipped(why.into()),
+                None => judge(case, &stored),
+            };
+            match verdict {
                 Verdict::Passed => tally.passed += 1,
                 Verdict::Skipped(reason) => *tally.skipped.entry(reason).or_default() += 1,
                 Verdict::Failed(what) => tally.failed.push(format!("{}: {what}", case.id)),

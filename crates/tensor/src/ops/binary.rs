@@ -92,7 +92,7 @@ pointwise! {
     LogicalXor, logical_xor(x, y), Bool, saves Saves::NONE, autocast Keep,
         eval number { A::truth((x.is_true() & !y.is_true()) | (!x.is_true() & y.is_true())) }, grad(r, g) { [None, None] };
     /// `x` where that is positive, `x * slope` elsewhere (`torch.nn.functional.leaky_relu`).
-    LeakyRelu, leaky_relu(x, slope), Promote, saves Saves::inputs(&[0]), autocast Keep,
+    LeakyRelu, leaky_relu(x, slope), Promote, saves Saves::INPUTS, autocast Keep,
         eval float { A::select(x.gt(A::int(0)), x, x * slope) },
         grad(r, g) { [Some(x.gt(0.0).where_(g, g * slope)), Some(x.gt(0.0).where_(0.0, g * x))] };
     /// `x` where that is positive, `alpha * (e^x - 1)` elsewhere (`torch.nn.functional.elu`).

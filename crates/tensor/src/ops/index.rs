@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::float::match_float;
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
@@ -305,6 +305,10 @@ impl Op for ScatterAdd {
         )?;
         Ok(smallvec![Some(grad), None])
     }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
+    }
 }
 
 /// Tensors one after the other along `dim`.
@@ -391,6 +395,10 @@ impl Op for Cat {
                     .map(Some)
             })
             .collect()
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 }
 

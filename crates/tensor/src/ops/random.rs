@@ -160,8 +160,14 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
         })
     };
     vec![
-        fill(Distribution::Uniform { low: 0.0, high: 1.0 }),
-        fill(Distribution::Normal { mean: 0.0, std: 1.0 }),
+        fill(Distribution::Uniform {
+            low: 0.0,
+            high: 1.0,
+        }),
+        fill(Distribution::Normal {
+            mean: 0.0,
+            std: 1.0,
+        }),
         fill(Distribution::Integers { low: 0, high: 1 }),
         fill(Distribution::Bernoulli { p: 0.5 }),
         fill(Distribution::Permutation),

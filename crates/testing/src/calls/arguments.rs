@@ -245,7 +245,6 @@ impl<'a> Call<'a> {
             Some(other) => Err(unsupported(format!("reduction=\"{other}\""))),
         }
     }
-
 }
 
 fn to_size(name: &str, value: i64) -> Found<usize> {

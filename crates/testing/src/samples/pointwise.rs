@@ -34,9 +34,27 @@ const UNARY: &[(&str, Unary, f64, f64, &[f64])] = &[
     ("silu", Tensor::silu, -3.0, 3.0, &[]),
     ("gelu", Tensor::gelu, -3.0, 3.0, &[]),
     ("gelu_tanh", Tensor::gelu_tanh, -3.0, 3.0, &[]),
-    ("floor", Tensor::floor, -2.5, 2.5, &[-2.0, -1.0, 0.0, 1.0, 2.0]),
-    ("ceil", Tensor::ceil, -2.5, 2.5, &[-2.0, -1.0, 0.0, 1.0, 2.0]),
-    ("trunc", Tensor::trunc, -2.5, 2.5, &[-2.0, -1.0, 0.0, 1.0, 2.0]),
+    (
+        "floor",
+        Tensor::floor,
+        -2.5,
+        2.5,
+        &[-2.0, -1.0, 0.0, 1.0, 2.0],
+    ),
+    (
+        "ceil",
+        Tensor::ceil,
+        -2.5,
+        2.5,
+        &[-2.0, -1.0, 0.0, 1.0, 2.0],
+    ),
+    (
+        "trunc",
+        Tensor::trunc,
+        -2.5,
+        2.5,
+        &[-2.0, -1.0, 0.0, 1.0, 2.0],
+    ),
     ("round", Tensor::round, -2.0, 2.0, &[-1.5, -0.5, 0.5, 1.5]),
     ("copy", Tensor::copy, -2.0, 2.0, &[]),
 ];
@@ -105,10 +123,14 @@ pub(super) fn add(list: &mut List) {
             let part = |start: usize, shape: &[usize]| {
                 let sizes: Vec<isize> = shape.iter().map(|&size| size as isize).collect();
                 let length = shape.iter().product();
-                let part = all.narrow(0, start, length).and_then(|part| part.copy()?.reshape(&sizes));
+                let part = all
+                    .narrow(0, start, length)
+                    .and_then(|part| part.copy()?.reshape(&sizes));
                 part.expect("a part of the numbers drawn")
             };
-            list.add(op, vec![part(0, first), part(cut, second)], move |x| method(&x[0], &x[1]));
+            list.add(op, vec![part(0, first), part(cut, second)], move |x| {
+                method(&x[0], &x[1])
+            });
         }
     }
     for &(op, method) in COMPARISONS {
@@ -138,8 +160,12 @@ fn with_numbers(list: &mut List) {
 fn of_three(list: &mut List) {
     let (x, y) = (list.plain(&[2, 3]), list.plain(&[3]));
     let weight = list.draw.tensor(&[2, 1], 0.1, 0.9, &[]);
-    list.add("lerp", vec![x.clone(), y.clone(), weight], |x| x[0].lerp(&x[1], &x[2]));
-    list.add("lerp", vec![x.clone(), y.clone()], |x| x[0].lerp(&x[1], 0.3));
+    list.add("lerp", vec![x.clone(), y.clone(), weight], |x| {
+        x[0].lerp(&x[1], &x[2])
+    });
+    list.add("lerp", vec![x.clone(), y.clone()], |x| {
+        x[0].lerp(&x[1], 0.3)
+    });
     let condition = x.gt(0.0).expect("a comparison with a number");
     let inputs = vec![condition, x, y];
     list.add("where", inputs, |x| x[0].where_(&x[1], &x[2]));

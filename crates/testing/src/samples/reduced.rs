@@ -19,8 +19,12 @@ const DIFFERENTIABLE: &[(&str, Reduction)] = &[
 const STEPPED: &[(&str, Reduction)] = &[
     ("any", |x, dims, keepdim| x.any(dims, keepdim)),
     ("all", |x, dims, keepdim| x.all(dims, keepdim)),
-    ("argmax", |x, dims, keepdim| x.argmax(dims.first().copied().unwrap_or(-1), keepdim)),
-    ("argmin", |x, dims, keepdim| x.argmin(dims.first().copied().unwrap_or(-1), keepdim)),
+    ("argmax", |x, dims, keepdim| {
+        x.argmax(dims.first().copied().unwrap_or(-1), keepdim)
+    }),
+    ("argmin", |x, dims, keepdim| {
+        x.argmin(dims.first().copied().unwrap_or(-1), keepdim)
+    }),
 ];
 
 const DIMS: &[&[isize]] = &[&[], &[0], &[-1], &[1], &[0, 2], &[0, 1]];
