@@ -1,18 +1,57 @@
-//! The `fireclay` command.
+//! The `fireclay` command: reads the command line, runs one command, says what went wrong.
 #![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod failure;
+mod interrupt;
+mod model;
+mod picture;
+mod predict;
+mod train;
 
 use std::process::ExitCode;
 
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "the commands that use the pictures are not written yet"
-    )
-)]
-mod picture;
+use clap::error::ErrorKind;
+
+use failure::Failure;
+
+/// What a shell reports of a program ended by Ctrl-C: 128 and the signal's number.
+const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    eprintln!("fireclay: there are no commands yet");
-    ExitCode::FAILURE
+    let matches = match arguments::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version come here too. A closed pipe is no reason to complain.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::FAILURE,
+            };
+        }
+    };
+    let result = match matches.subcommand() {
+        Some(("train", matches)) => match matches.subcommand() {
+            Some(("mnist", matches)) => train::run(&train::Request::of(matches)),
+            _ => unreachable!("clap asks for a subcommand"),
+        },
+        Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),
+        Some(("bench", matches)) => bench::run(&bench::Request::of(matches)),
+        _ => arguments::introduce(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // A reader that has seen enough, as `head`.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("{failure}");
+            match failure {
+                Failure::Interrupted { .. } => ExitCode::from(INTERRUPTED),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
 }

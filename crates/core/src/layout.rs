@@ -4,11 +4,22 @@ use crate::error::{Error, Result};
 use crate::shape::{Dims, Shape};
 
 /// Shape, strides and offset. Strides and offset count elements; strides are never negative.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct Layout {
     shape: Shape,
     strides: Dims,
     offset: usize,
+}
+
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Layout {
+        Layout {
+            shape: self.shape.clone(),
+            strides: Dims::from_slice(&self.strides),
+            offset: self.offset,
+        }
+    }
 }
 
 impl Layout {

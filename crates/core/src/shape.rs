@@ -7,12 +7,20 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 
-/// Sizes or strides, kept inline up to six dimensions.
-pub type Dims = SmallVec<[usize; 6]>;
+/// Sizes or strides, kept inline up to four dimensions.
+pub type Dims = SmallVec<[usize; 4]>;
 
 /// The sizes of the dimensions. Empty for a zero-dim tensor.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
+
+impl Clone for Shape {
+    /// A copy of the slice: `SmallVec`'s own clone goes element by element, on the path of every op.
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape(Dims::from_slice(&self.0))
+    }
+}
 
 impl Shape {
     /// The shape with these sizes.
@@ -25,9 +33,10 @@ impl Shape {
         Shape::default()
     }
 
-    /// The number of elements: the product of the sizes, 1 for a zero-dim tensor.
+    /// The number of elements: the product of the sizes, 1 for a zero-dim tensor. `usize::MAX` where it overflows, which no
+    /// tensor's shape does.
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        self.checked_numel().unwrap_or(usize::MAX)
     }
 
     /// The number of elements, or None where it (or the product of any of the sizes) overflows.
@@ -52,9 +61,12 @@ impl Shape {
 
     /// Strides, in elements, of a contiguous tensor of this shape.
     pub fn contiguous_strides(&self) -> Dims {
-        let mut strides: Dims = smallvec::smallvec![1; self.ndim()];
-        for dim in (1..self.ndim()).rev() {
-            strides[dim - 1] = strides[dim] * self.0[dim].max(1);
+        let mut strides = Dims::from_slice(&self.0);
+        let mut stride = 1;
+        for (slot, size) in strides.iter_mut().zip(&self.0).rev() {
+            *slot = stride;
+            // Overflows only for shapes that no storage can hold; allocating them is the error.
+            stride = stride.wrapping_mul((*size).max(1));
         }
         strides
     }

@@ -1,7 +1,7 @@
 //! The `#[module(...)]` attributes: what may stand in them, and an error at the word that may not.
 
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, LitStr, Path, Result, parse_quote};
+use syn::{Attribute, LitStr, Path, Result};
 
 /// What is said on the struct.
 pub(crate) struct StructAttribute {
@@ -17,7 +17,8 @@ pub(crate) struct FieldAttribute {
 }
 
 impl StructAttribute {
-    pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
+    /// `home` is where the traits are if nothing is said.
+    pub(crate) fn parse(attributes: &[Attribute], home: Path) -> Result<Self> {
         let mut krate = None;
         each_key(attributes, |meta| {
             if !meta.path.is_ident("crate") {
@@ -30,7 +31,7 @@ impl StructAttribute {
             }
         })?;
         Ok(Self {
-            krate: krate.unwrap_or_else(|| parse_quote!(::fireclay_nn)),
+            krate: krate.unwrap_or(home),
         })
     }
 }

@@ -11,18 +11,18 @@ use syn::{
 
 use crate::attribute::{FieldAttribute, StructAttribute};
 
-/// The implementation for the struct in `input`.
+/// The implementation for the struct in `input`. `home` is the path of the traits unless an attribute names another.
 ///
 /// # Errors
 /// `input` is an enum or a union, or an attribute is wrong; the error's span is where.
-pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
+pub(crate) fn expand(input: TokenStream, home: Path) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(input)?;
     let fields = match &input.data {
         Data::Struct(data) => &data.fields,
         Data::Enum(data) => return Err(not_a_struct("an enum", data.enum_token.span())),
         Data::Union(data) => return Err(not_a_struct("a union", data.union_token.span())),
     };
-    let krate = StructAttribute::parse(&input.attrs)?.krate;
+    let krate = StructAttribute::parse(&input.attrs, home)?.krate;
 
     let mut visited: Vec<Visited> = Vec::new();
     for (position, field) in fields.iter().enumerate() {
@@ -139,13 +139,22 @@ fn mentions(tokens: TokenStream, parameter: &Ident) -> bool {
 mod tests {
     use super::*;
 
+    fn nn() -> Path {
+        parse_quote!(::fireclay_nn)
+    }
+
     /// Compares as tokens, so that spaces do not matter.
     fn assert_expands(input: TokenStream, expected: TokenStream) {
-        assert_eq!(expand(input).unwrap().to_string(), expected.to_string());
+        assert_eq!(
+            expand(input, nn()).unwrap().to_string(),
+            expected.to_string()
+        );
     }
 
     fn error_of(input: &str) -> String {
-        expand(input.parse().unwrap()).unwrap_err().to_string()
+        expand(input.parse().unwrap(), nn())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -187,11 +196,14 @@ mod tests {
 
     #[test]
     fn only_parameters_of_visited_fields_are_bound() {
-        let output = expand(quote! {
-            struct Wrap<'a, T: Clone, U, V, const N: usize> where V: Copy {
-                inner: [Option<T>; N], #[module(skip)] other: &'a U, marker: Marker<(u8, V)>
-            }
-        });
+        let output = expand(
+            quote! {
+                struct Wrap<'a, T: Clone, U, V, const N: usize> where V: Copy {
+                    inner: [Option<T>; N], #[module(skip)] other: &'a U, marker: Marker<(u8, V)>
+                }
+            },
+            nn(),
+        );
         let expected = quote! {
             impl<'a, T: Clone, U, V, const N: usize> ::fireclay_nn::ModuleFields for Wrap<'a, T, U, V, N>
             where V: Copy, T: ::fireclay_nn::Field, V: ::fireclay_nn::Field

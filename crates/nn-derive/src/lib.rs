@@ -29,7 +29,18 @@ mod expand;
 /// ```
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    expand::expand(input.into())
+    derive(input, syn::parse_quote!(::fireclay_nn))
+}
+
+/// [`Module`](macro@Module) as the facade `fireclay` exports it, under that name: the traits are at `::fireclay::nn`, so that a
+/// crate which depends on the facade alone can derive.
+#[proc_macro_derive(FacadeModule, attributes(module))]
+pub fn derive_facade_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derive(input, syn::parse_quote!(::fireclay::nn))
+}
+
+fn derive(input: proc_macro::TokenStream, home: syn::Path) -> proc_macro::TokenStream {
+    expand::expand(input.into(), home)
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }

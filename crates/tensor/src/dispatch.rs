@@ -190,11 +190,16 @@ fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Target
         inputs.iter().map(|input| &input.0.storage),
         written.iter().map(|target| &target.0.storage),
     );
-    let inputs = inputs.iter().map(|input| operand(input)).collect();
-    let targets = targets.iter().map(|target| Some(operand(target))).collect();
+    let (mut operands, mut results) = (SmallVec::new(), SmallVec::new());
+    inputs
+        .iter()
+        .for_each(|input| operands.push(operand(input)));
+    targets
+        .iter()
+        .for_each(|target| results.push(Some(operand(target))));
     // SAFETY: inputs are locked; targets are locked for writing, or fresh. Layouts
     // are checked against their storage where pointers are made. `separate` saw to overlaps.
-    op.cpu(unsafe { CpuCall::new(inputs, targets) })
+    op.cpu(unsafe { CpuCall::new(operands, results) })
 }
 
 fn operand(tensor: &Tensor) -> Operand<'_> {
@@ -312,8 +317,10 @@ fn separate(inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor;
     Ok(separated)
 }
 
-fn metas<'a>(inputs: &'a [&Tensor]) -> SmallVec<[Meta<'a>; 4]> {
-    inputs.iter().map(|input| input.meta()).collect()
+fn metas<'a>(inputs: &[&'a Tensor]) -> SmallVec<[Meta<'a>; 4]> {
+    let mut metas = SmallVec::new();
+    inputs.iter().for_each(|input| metas.push(input.meta()));
+    metas
 }
 
 fn check_devices<'a>(

@@ -152,16 +152,16 @@ impl PointwiseOp {
         args: &[Arg<'a>],
     ) -> (PointwiseOp, SmallVec<[&'a Tensor; 4]>) {
         let mut inputs: SmallVec<[&Tensor; 4]> = SmallVec::new();
-        let operands = args
-            .iter()
-            .map(|arg| match *arg {
+        let mut operands = SmallVec::new();
+        for arg in args {
+            operands.push(match *arg {
                 Arg::Number(number) => Slot::Number(number),
                 Arg::Tensor(tensor) => {
                     inputs.push(tensor);
                     Slot::Input(inputs.len() - 1)
                 }
-            })
-            .collect();
+            });
+        }
         let op = PointwiseOp {
             nodes: smallvec![GraphNode { function, operands }],
             outputs: smallvec![0],
@@ -178,6 +178,19 @@ impl PointwiseOp {
 
     fn types(&self, inputs: &[Meta<'_>]) -> Result<SmallVec<[NodeType; 2]>> {
         let mut types: SmallVec<[NodeType; 2]> = SmallVec::new();
+        if let ([node], [first, rest @ ..]) = (self.nodes.as_slice(), inputs)
+            && node.function.typing() == Typing::Promote
+            && matches!(first.dtype, DType::F32 | DType::F64)
+            && rest.iter().all(|input| input.dtype == first.dtype)
+        {
+            // The common case: floats of one dtype, numbers don't change it.
+            types.push(NodeType {
+                compute: first.dtype,
+                result: first.dtype,
+                zero_dim: inputs.iter().all(|input| input.ndim() == 0),
+            });
+            return Ok(types);
+        }
         for node in &self.nodes {
             let (function, name) = (node.function, node.function.name());
             let mut promotion = Promotion::new();
@@ -457,9 +470,10 @@ impl PointwiseOp {
         if !direct || numel > SMALL || !in_order || !(0..inputs).all(alike) {
             return None;
         }
-        let pointers: SmallVec<[*const u8; 4]> = (0..inputs)
-            .map(|index| call.raw_input(index).ptr().cast_const())
-            .collect();
+        let mut pointers: SmallVec<[*const u8; 4]> = SmallVec::new();
+        for index in 0..inputs {
+            pointers.push(call.raw_input(index).ptr().cast_const());
+        }
         let output = call.raw_output(0);
         if !output.layout.is_contiguous() {
             return None;
@@ -526,6 +540,20 @@ impl Op for PointwiseOp {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        if inputs[1..]
+            .iter()
+            .all(|input| input.shape() == inputs[0].shape())
+        {
+            let types = self.types(inputs)?;
+            let mut metas = OutputMetas::new();
+            for &node in &self.outputs {
+                metas.push(OutputMeta {
+                    layout: inputs[0].layout.preserved(),
+                    dtype: types[node].result,
+                });
+            }
+            return Ok(metas);
+        }
         let mut shape = inputs[0].shape().clone();
         for input in &inputs[1..] {
             shape = shape.broadcast(input.shape()).ok_or_else(|| {

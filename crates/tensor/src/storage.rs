@@ -108,9 +108,9 @@ impl<'a> Access<'a> {
         reads: impl Iterator<Item = &'a Arc<Storage>>,
         writes: impl Iterator<Item = &'a Arc<Storage>>,
     ) -> Access<'a> {
-        let mut storages: SmallVec<[(&'a Arc<Storage>, bool); 4]> =
-            writes.map(|storage| (storage, true)).collect();
-        storages.extend(reads.map(|storage| (storage, false)));
+        let mut storages: SmallVec<[(&'a Arc<Storage>, bool); 4]> = SmallVec::new();
+        writes.for_each(|storage| storages.push((storage, true)));
+        reads.for_each(|storage| storages.push((storage, false)));
         if storages.len() > 1 {
             // Of one storage that is both read and written, the write comes first and stays.
             storages.sort_unstable_by_key(|&(storage, write)| (Arc::as_ptr(storage), !write));

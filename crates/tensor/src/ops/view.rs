@@ -65,6 +65,10 @@ impl View {
             }),
             View::Transpose(dim0, dim1) => Ok(input.transpose(*dim0, *dim1)),
             View::Permute(dims) => Ok(input.permute(dims)),
+            View::Expand(shape) if shape.checked_numel().is_none() => Err(Error::shape(
+                "expand",
+                format!("{shape} has more elements than can be counted"),
+            )),
             View::Expand(shape) => input.expand(shape).ok_or_else(|| {
                 Error::shape(
                     "expand",

@@ -1,0 +1,276 @@
+//! The command line: commands, flags and their help.
+
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use fireclay::{Device, IntoDevice, check_available};
+
+use crate::failure::Failure;
+
+/// What is shown where no command is given.
+const INTRODUCTION: &str = "\
+Fireclay trains neural networks: PyTorch's model of computing, in Rust.
+
+Try this: it trains a convolutional network on 5,000 handwritten digits (built in) in about a minute.
+
+    fireclay train mnist
+
+Then have it read digits of your own, and see how fast this machine is:
+
+    fireclay predict --checkpoint runs/mnist/model.safetensors IMAGE.png
+    fireclay bench
+
+All commands and flags: fireclay --help
+(From the source folder, write `cargo run --release --` for `fireclay`.)
+";
+
+pub(crate) fn introduce() -> Result<(), Failure> {
+    io::stdout().write_all(INTRODUCTION.as_bytes())?;
+    Ok(())
+}
+
+/// The whole command line.
+pub(crate) fn command() -> Command {
+    Command::new("fireclay")
+        .about("Trains neural networks: PyTorch's model of computing, in Rust")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .subcommand(
+            Command::new("train")
+                .about("Trains a network")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .disable_help_subcommand(true)
+                .subcommand(train_mnist()),
+        )
+        .subcommand(predict())
+        .subcommand(bench())
+}
+
+fn train_mnist() -> Command {
+    Command::new("mnist")
+        .about("Trains a convolutional network on handwritten digits")
+        .after_help(
+            "\
+Into the folder of --out go model.safetensors (the weights, and all that --resume needs),
+metrics.jsonl (a line an epoch), curve.svg and predictions.png. The last line on standard output
+is the accuracy on the test set, a fifth of the images.
+
+The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit alone: not on
+--threads or --workers, nor on interruptions. Ctrl-C saves and says how to go on.",
+        )
+        .args([
+            device_flag(
+                "auto",
+                "Where to train: auto (a GPU if there is one), cpu, cuda or cuda:N",
+            ),
+            count_flag(
+                "epochs",
+                "How often to go through the training images [default: 12]",
+            ),
+            count_flag("batch-size", "Images in a training step [default: 64]"),
+            Arg::new("lr")
+                .long("lr")
+                .value_name("X")
+                .value_parser(learning_rate)
+                .allow_negative_numbers(true)
+                .help("The highest learning rate [default: 0.002]"),
+            Arg::new("seed")
+                .long("seed")
+                .value_name("N")
+                .value_parser(value_parser!(u64))
+                .help("Decides the split, the first weights and all chance [default: 0]"),
+            threads_flag(),
+            Arg::new("workers")
+                .long("workers")
+                .value_name("N")
+                .value_parser(|text: &str| number(text, 0..=MOST_THREADS))
+                .allow_negative_numbers(true)
+                .default_value("1")
+                .help("Threads that prepare batches ahead"),
+            Arg::new("out")
+                .long("out")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("Where the results go [default: runs/mnist, or the folder of --resume]"),
+            Arg::new("resume")
+                .long("resume")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Goes on with an interrupted run, with its settings"),
+            Arg::new("data")
+                .long("data")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("A folder with MNIST's files instead of the built-in digits"),
+            count_flag("limit", "Trains on so many images only, for a quick try"),
+        ])
+}
+
+fn predict() -> Command {
+    Command::new("predict")
+        .about("Reads handwritten digits in PNG files of 28 x 28 pixels")
+        .after_help(
+            "\
+The network knows light digits on a dark ground, as MNIST's. An image whose edge is mostly light
+is taken for dark on light and inverted, with a note.",
+        )
+        .args([
+            Arg::new("checkpoint")
+                .long("checkpoint")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .required(true)
+                .help("A model.safetensors of `train mnist`"),
+            device_flag(
+                "auto",
+                "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N",
+            ),
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Prints one JSON object a line"),
+            Arg::new("images")
+                .value_name("IMAGE.png")
+                .value_parser(value_parser!(PathBuf))
+                .num_args(1..)
+                .required(true)
+                .help("The images"),
+        ])
+}
+
+fn bench() -> Command {
+    Command::new("bench")
+        .about("Measures this machine on the workloads of bench/torch_workloads.py, one JSON object a line")
+        .args([
+            Arg::new("only")
+                .long("only")
+                .value_name("PREFIX")
+                .default_value("")
+                .hide_default_value(true)
+                .help("Only workloads whose names begin so"),
+            device_flag("cpu", "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N"),
+            threads_flag(),
+            Arg::new("seconds")
+                .long("seconds")
+                .value_name("S")
+                .value_parser(seconds)
+                .allow_negative_numbers(true)
+                .default_value("1.5")
+                .help("Time for a workload"),
+            Arg::new("list")
+                .long("list")
+                .action(ArgAction::SetTrue)
+                .help("Prints the names only"),
+        ])
+}
+
+fn device_flag(default: &'static str, help: &'static str) -> Arg {
+    Arg::new("device")
+        .long("device")
+        .value_name("DEVICE")
+        .default_value(default)
+        .help(help)
+}
+
+fn threads_flag() -> Arg {
+    Arg::new("threads")
+        .long("threads")
+        .value_name("N")
+        .value_parser(|text: &str| number(text, 1..=MOST_THREADS))
+        .allow_negative_numbers(true)
+        .help("Threads that compute [default: one for each CPU]")
+}
+
+fn count_flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .value_parser(|text: &str| number(text, 1..=MOST_COUNTED))
+        .allow_negative_numbers(true)
+        .help(help)
+}
+
+/// Bounds against typing errors.
+const MOST_THREADS: usize = 4096;
+const MOST_COUNTED: usize = 1_000_000_000;
+
+fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!(
+            "expected a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    }
+}
+
+fn learning_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(lr) if lr > 0.0 && lr.is_finite() => Ok(lr),
+        _ => Err("expected a number above 0, as in 0.002".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds from 0 to 86400".to_owned()),
+    }
+}
+
+/// The value of a flag that may be absent.
+pub(crate) fn optional<T: Clone + Send + Sync + 'static>(
+    matches: &ArgMatches,
+    name: &str,
+) -> Option<T> {
+    matches.get_one::<T>(name).cloned()
+}
+
+/// The value of a flag that is required or has a default.
+pub(crate) fn given<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> T {
+    optional(matches, name).expect("clap has checked that the flag is there")
+}
+
+/// The device that `--device` names, if it is available.
+pub(crate) fn device(name: &str) -> Result<Device, Failure> {
+    if name == "auto" {
+        let gpu = Device::cuda();
+        return Ok(match check_available(gpu) {
+            Ok(()) => gpu,
+            Err(_) => Device::Cpu,
+        });
+    }
+    let device = name.into_device()?;
+    check_available(device)?;
+    Ok(device)
+}
+
+/// Applies `--threads`.
+pub(crate) fn set_threads(threads: Option<usize>) {
+    if let Some(threads) = threads {
+        fireclay::set_num_threads(threads);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_defined() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_close_flag_is_suggested() {
+        let error = command()
+            .try_get_matches_from(["fireclay", "train", "mnist", "--epoch", "3"])
+            .unwrap_err();
+        assert!(error.to_string().contains("--epochs"), "{error}");
+    }
+}

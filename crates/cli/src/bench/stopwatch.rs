@@ -1,0 +1,147 @@
+//! `Stopwatch`: the rule of measuring, and the lines that are printed.
+
+use std::io::Write;
+use std::time::Instant;
+
+use fireclay::Result;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// The fewest and the most runs of a workload.
+const RUNS: std::ops::Range<usize> = 5..400;
+
+/// Measures the workloads that were asked for.
+pub(crate) struct Stopwatch {
+    only: String,
+    seconds: f64,
+    list: bool,
+    met: usize,
+}
+
+impl Stopwatch {
+    /// For workloads whose names begin with `only`, each measured for `seconds`; with `list`, names only.
+    pub(crate) fn new(only: &str, seconds: f64, list: bool) -> Stopwatch {
+        Stopwatch {
+            only: only.to_owned(),
+            seconds,
+            list,
+            met: 0,
+        }
+    }
+
+    /// How many workloads were asked for among those met so far.
+    pub(crate) fn met(&self) -> usize {
+        self.met
+    }
+
+    /// Whether any of these workloads is to be measured: whether it pays to prepare their inputs.
+    pub(crate) fn wants_any(&self, names: &[&str]) -> bool {
+        self.list || names.iter().any(|name| name.starts_with(&self.only))
+    }
+
+    /// Measures a workload: two calls for warming up, then runs of `inner` calls until the time is over, at least 5 and at
+    /// most 400. What a call returns is dropped within its time.
+    pub(crate) fn measure<R>(
+        &mut self,
+        name: &str,
+        inner: usize,
+        mut call: impl FnMut() -> Result<R>,
+    ) -> Result<(), Failure> {
+        if !self.begin(name)? {
+            return Ok(());
+        }
+        drop(call()?);
+        drop(call()?);
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while (start.elapsed().as_secs_f64() < self.seconds || times.len() < RUNS.start)
+            && times.len() < RUNS.end
+        {
+            let run = Instant::now();
+            for _ in 0..inner {
+                drop(call()?);
+            }
+            times.push(run.elapsed().as_secs_f64() * 1e3 / inner as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        print(
+            name,
+            &[
+                ("ms", json!(rounded(median(&times)))),
+                ("min_ms", json!(rounded(times[0]))),
+                ("n", json!(times.len())),
+            ],
+        )
+    }
+
+    /// A workload that cannot be run yet, and what it needs.
+    pub(crate) fn not_yet(&mut self, name: &str, needs: &str) -> Result<(), Failure> {
+        if !self.begin(name)? {
+            return Ok(());
+        }
+        print(name, &[("not_yet", json!(format!("needs {needs}")))])
+    }
+
+    /// Whether to go on with this workload.
+    fn begin(&mut self, name: &str) -> Result<bool, Failure> {
+        if !name.starts_with(&self.only) {
+            return Ok(false);
+        }
+        self.met += 1;
+        if self.list {
+            writeln!(std::io::stdout(), "{name}")?;
+        }
+        Ok(!self.list)
+    }
+}
+
+/// A line, its fields in the order of the PyTorch script.
+fn print(name: &str, fields: &[(&str, Value)]) -> Result<(), Failure> {
+    let mut line = format!("{{\"workload\": {}", json!(name));
+    for (field, value) in fields {
+        line += &format!(", {}: {value}", json!(field));
+    }
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}}}")?;
+    Ok(output.flush()?)
+}
+
+/// The middle one of sorted times, or the mean of the two in the middle.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        0.5 * (sorted[middle - 1] + sorted[middle])
+    }
+}
+
+/// To a millionth of a millisecond, as the PyTorch script.
+fn rounded(ms: f64) -> f64 {
+    (ms * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_pythons() {
+        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn a_call_is_warmed_up_and_counted() {
+        let mut stopwatch = Stopwatch::new("a/", 0.0, false);
+        let mut calls = 0;
+        let mut count = || {
+            calls += 1;
+            Ok(())
+        };
+        stopwatch.measure("b/other", 3, &mut count).unwrap();
+        stopwatch.measure("a/this", 3, &mut count).unwrap();
+        assert_eq!((calls, stopwatch.met()), (2 + 5 * 3, 1));
+    }
+}

@@ -1,0 +1,127 @@
+//! What is told on standard error while training: a header, a progress bar on terminals, a line an epoch.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::digits::Digits;
+use super::metrics::Timing;
+use super::run_folder::RunFolder;
+use super::session::Session;
+
+/// Tells how training goes.
+pub(crate) struct Report {
+    /// Hidden unless standard error is a terminal.
+    bar: ProgressBar,
+}
+
+impl Report {
+    /// Tells what is about to happen.
+    pub(crate) fn begin(session: &Session, digits: &Digits, folder: &RunFolder) -> Report {
+        let settings = session.settings();
+        let threads = fireclay::num_threads();
+        eprintln!(
+            "device {}, {threads} thread{}, seed {}, {} parameters, {} training and {} test images",
+            session.device(),
+            if threads == 1 { "" } else { "s" },
+            settings.seed,
+            grouped(session.num_parameters()),
+            grouped(digits.train_len()),
+            grouped(digits.test_len()),
+        );
+        eprintln!(
+            "{} epochs of {} batches of {}, learning rate up to {}, results in {}",
+            settings.epochs,
+            session.epoch_len(),
+            settings.batch_size,
+            settings.lr,
+            folder.path().display(),
+        );
+        let (done, position) = (session.epochs().len(), session.position());
+        if done == settings.epochs {
+            eprintln!("the run is complete: evaluating once more");
+        } else if (done, position.batch) != (0, 0) {
+            eprintln!(
+                "going on in epoch {} after batch {}",
+                done + 1,
+                position.batch
+            );
+        }
+        let target = ProgressDrawTarget::stderr();
+        let bar = ProgressBar::with_draw_target(Some(session.epoch_len() as u64), target);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}  {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Report { bar }
+    }
+
+    /// An epoch begins.
+    pub(crate) fn begin_epoch(&self, session: &Session) {
+        let (number, epochs) = (session.epochs().len() + 1, session.settings().epochs);
+        self.bar.reset();
+        self.bar.set_position(session.position().batch as u64);
+        self.bar.set_prefix(format!("epoch {number:>2}/{epochs}"));
+    }
+
+    /// A step was made; training went through so many samples a second.
+    pub(crate) fn step(&self, session: &Session, samples_per_second: f64) {
+        let running = session.running();
+        self.bar.set_message(format!(
+            "loss {:.4}  accuracy {:.4}  {samples_per_second:.0} samples/s",
+            running.loss(),
+            running.accuracy()
+        ));
+        self.bar.inc(1);
+    }
+
+    /// An epoch has ended.
+    pub(crate) fn end_epoch(&self, session: &Session, timing: Option<Timing>) {
+        let (number, epochs) = (session.epochs().len(), session.settings().epochs);
+        let Some(result) = session.epochs().last() else {
+            return;
+        };
+        let speed = timing.map_or(String::new(), |timing| {
+            format!("  {:.0} samples/s", timing.samples_per_second)
+        });
+        let line = format!(
+            "epoch {number:>2}/{epochs}  train loss {:.4} accuracy {:.4}  test loss {:.4} accuracy {:.4}{speed}",
+            result.train_loss, result.train_accuracy, result.test_loss, result.test_accuracy
+        );
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// Training stops: takes the bar away.
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// All is done.
+    pub(crate) fn finish(&self, folder: &RunFolder) {
+        self.end();
+        eprintln!(
+            "wrote model.safetensors, metrics.jsonl, curve.svg and predictions.png into {}",
+            folder.path().display()
+        );
+    }
+}
+
+/// The number with a comma before every three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn thousands_are_set_apart() {
+        let texts = [0, 999, 1000, 421_642, 12_345_678].map(super::grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "421,642", "12,345,678"]);
+    }
+}

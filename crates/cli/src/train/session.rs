@@ -1,0 +1,300 @@
+//! `Session`: everything that changes while training, its steps, and its state as a checkpoint.
+
+use std::path::Path;
+
+use fireclay::checkpoint::{Checkpoint, OptimizerState, TrainingState};
+use fireclay::data::{DataLoader, Epoch, LoaderState};
+use fireclay::optim::{AdamW, AdamWOptions, Optimizer, Scheduler, SequentialLR, warmup_cosine};
+use fireclay::prelude::*;
+use fireclay::{CrossEntropy, RngState, StateDict, default_generator};
+use serde_json::{Map, Value, json};
+
+use super::digits::{Digits, Samples};
+use super::metrics::{Answer, EpochResult, Evaluation, Running};
+use super::settings::{Settings, foreign};
+use crate::failure::Failure;
+use crate::model::{DIGITS, DigitNet};
+
+/// What the checkpoints of these sessions say that they are of.
+pub(crate) const COMMAND: &str = "train mnist";
+
+/// The share of all steps in which the learning rate rises.
+const WARMUP_SHARE: f64 = 0.15;
+
+/// What is pulled off the weights in a step, times the learning rate.
+const WEIGHT_DECAY: f64 = 0.02;
+
+/// Training under way.
+pub(crate) struct Session {
+    settings: Settings,
+    fingerprint: String,
+    device: Device,
+    loader: DataLoader<Samples>,
+    test: Vec<(Tensor, Tensor)>,
+    model: DigitNet,
+    optimizer: AdamW,
+    scheduler: Scheduler<SequentialLR>,
+    /// The next batch.
+    position: LoaderState,
+    running: Running,
+    epochs: Vec<EpochResult>,
+}
+
+impl Session {
+    /// The start of a run.
+    pub(crate) fn new(
+        settings: Settings,
+        digits: &Digits,
+        device: Device,
+        workers: usize,
+    ) -> Result<Session, Failure> {
+        fireclay::manual_seed(settings.seed);
+        let loader = DataLoader::builder(digits.train())
+            .batch_size(settings.batch_size)
+            .shuffle(true)
+            .seed(settings.seed)
+            .workers(workers)
+            .build()?;
+        let mut test = Vec::new();
+        for (images, labels) in digits.test_batches()? {
+            test.push((images.to(device)?, labels));
+        }
+        // Drawn on the CPU, so that all devices start from the same weights.
+        let model = DigitNet::new()?;
+        model.to(device)?;
+        let options = AdamWOptions {
+            lr: settings.lr,
+            weight_decay: WEIGHT_DECAY,
+            ..Default::default()
+        };
+        let mut optimizer = AdamW::new(model.parameters(), options)?;
+        let steps = (settings.epochs * loader.len()) as u64;
+        let warmup = (steps as f64 * WARMUP_SHARE) as u64;
+        let scheduler = Scheduler::new(&mut optimizer, warmup_cosine(warmup, steps, 0.0))?;
+        Ok(Session {
+            settings,
+            fingerprint: digits.fingerprint().to_owned(),
+            device,
+            position: LoaderState {
+                seed: settings.seed,
+                epoch: 0,
+                batch: 0,
+            },
+            loader,
+            test,
+            model,
+            optimizer,
+            scheduler,
+            running: Running::default(),
+            epochs: Vec::new(),
+        })
+    }
+
+    /// Goes to where the session was that saved `checkpoint`, the file at `path`.
+    ///
+    /// # Errors
+    /// Other data, another model, a damaged file.
+    pub(crate) fn resume(&mut self, path: &Path, checkpoint: &Checkpoint) -> Result<(), Failure> {
+        let state = TrainingState::from_checkpoint(checkpoint, self.device)?;
+        let saved = &state.extra;
+        let data = saved.get("data").and_then(Value::as_str);
+        if data != Some(&self.fingerprint) {
+            return Err(Failure::Refused(format!(
+                "{} was trained on other data ({}) than is given now ({}); give --data as then",
+                path.display(),
+                data.unwrap_or("unknown"),
+                self.fingerprint
+            )));
+        }
+        let results = saved.get("epochs").and_then(Value::as_array);
+        let results = results.map(|results| results.iter().map(EpochResult::of_json).collect());
+        let running = saved.get("running").and_then(Running::of_json);
+        let scheduler = state.scheduler.as_object().and_then(numbers);
+        let optimizer = state.optimizer.values.as_object().and_then(numbers);
+        let (Some(Some(results)), Some(running), Some(scheduler), Some(optimizer)) =
+            (results, running, scheduler, optimizer)
+        else {
+            return Err(foreign(path));
+        };
+        self.epochs = results;
+        self.running = running;
+        checkpoint.load_into("the digit network", &self.model.state_dict())?;
+        self.optimizer.load_state_dict(&StateDict {
+            tensors: state.optimizer.tensors,
+            numbers: optimizer,
+        })?;
+        self.scheduler.load_state_dict(&StateDict {
+            tensors: Vec::new(),
+            numbers: scheduler,
+        })?;
+        default_generator().set_state(RngState {
+            seed: state.rng.seed,
+            offset: state.rng.offset,
+        });
+        self.position = state.loader;
+        Ok(())
+    }
+
+    /// All that is needed to go on to the same bits.
+    pub(crate) fn state(&self) -> TrainingState {
+        let optimizer = self.optimizer.state_dict();
+        let generator = default_generator().state();
+        let mut state = TrainingState {
+            model: self.model.state_dict(),
+            optimizer: OptimizerState {
+                tensors: optimizer.tensors,
+                values: object(optimizer.numbers),
+            },
+            scheduler: object(self.scheduler.state_dict().numbers),
+            loader: self.position,
+            ..Default::default()
+        };
+        state.rng.seed = generator.seed;
+        state.rng.offset = generator.offset;
+        let epochs: Vec<Value> = self.epochs.iter().map(|epoch| epoch.to_json()).collect();
+        for (name, value) in [
+            ("command", json!(COMMAND)),
+            ("settings", self.settings.to_json()),
+            ("data", json!(self.fingerprint)),
+            ("epochs", json!(epochs)),
+            ("running", self.running.to_json()),
+        ] {
+            state.extra.insert(name.to_owned(), value);
+        }
+        state
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(crate) fn num_parameters(&self) -> usize {
+        self.model.num_parameters()
+    }
+
+    /// Batches in an epoch.
+    pub(crate) fn epoch_len(&self) -> usize {
+        self.loader.len()
+    }
+
+    /// The next batch.
+    pub(crate) fn position(&self) -> LoaderState {
+        self.position
+    }
+
+    /// The finished epochs.
+    pub(crate) fn epochs(&self) -> &[EpochResult] {
+        &self.epochs
+    }
+
+    /// The epoch under way.
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
+    }
+
+    /// The batches of the epoch that are left.
+    pub(crate) fn batches(&self) -> Result<Epoch<(Tensor, Tensor)>, Failure> {
+        Ok(self.loader.resume(self.position)?)
+    }
+
+    /// Trains on one batch and returns the number of its images.
+    pub(crate) fn step(&mut self, (images, labels): (Tensor, Tensor)) -> Result<usize, Failure> {
+        self.optimizer.zero_grad();
+        let scores = self.model.forward(&images.to(self.device)?)?;
+        let targets = labels.to(self.device)?;
+        let loss = scores.cross_entropy(&targets, CrossEntropy::default())?;
+        loss.backward()?;
+        self.optimizer.step()?;
+        self.scheduler.step(&mut self.optimizer);
+
+        let mean = loss.item()?;
+        if !mean.is_finite() {
+            return Err(self.diverged(mean));
+        }
+        let count = labels.numel();
+        let answers = scores.argmax(1, false)?.to_vec::<i64>()?;
+        let right = answers.iter().zip(labels.to_vec::<i64>()?);
+        self.running.right += right.filter(|(answer, label)| *answer == label).count() as u64;
+        self.running.loss_sum += mean * count as f64;
+        self.running.seen += count as u64;
+        self.position.batch += 1;
+        Ok(count)
+    }
+
+    /// Evaluates after the last batch of an epoch, and goes on to the next one.
+    pub(crate) fn end_epoch(&mut self) -> Result<(), Failure> {
+        let evaluation = self.evaluate()?;
+        if !evaluation.loss.is_finite() {
+            return Err(self.diverged(evaluation.loss));
+        }
+        self.epochs.push(EpochResult {
+            train_loss: self.running.loss(),
+            train_accuracy: self.running.accuracy(),
+            test_loss: evaluation.loss,
+            test_accuracy: evaluation.accuracy(),
+            lr: self.optimizer.lr(0),
+        });
+        self.running = Running::default();
+        self.position.epoch += 1;
+        self.position.batch = 0;
+        Ok(())
+    }
+
+    /// How the network does on the test images.
+    pub(crate) fn evaluate(&self) -> Result<Evaluation, Failure> {
+        self.model.eval();
+        let evaluation = no_grad(|| self.evaluate_in_mode());
+        self.model.train();
+        Ok(evaluation?)
+    }
+
+    fn evaluate_in_mode(&self) -> Result<Evaluation> {
+        let mut loss_sum = 0.0;
+        let mut answers = Vec::new();
+        for (images, labels) in &self.test {
+            let scores = self.model.forward(images)?;
+            let targets = labels.to(self.device)?;
+            let loss = scores.cross_entropy(&targets, CrossEntropy::default())?;
+            loss_sum += loss.item()? * labels.numel() as f64;
+            let probabilities = scores.softmax(1)?.to_vec::<f32>()?;
+            let predicted = scores.argmax(1, false)?.to_vec::<i64>()?;
+            let rows = probabilities.chunks_exact(DIGITS);
+            for ((row, predicted), truth) in rows.zip(predicted).zip(labels.to_vec::<i64>()?) {
+                answers.push(Answer {
+                    truth: truth as u8,
+                    predicted: predicted as u8,
+                    confidence: row[predicted as usize],
+                });
+            }
+        }
+        Ok(Evaluation {
+            loss: loss_sum / answers.len() as f64,
+            answers,
+        })
+    }
+
+    fn diverged(&self, loss: f64) -> Failure {
+        Failure::Diverged {
+            loss,
+            epoch: self.epochs.len() + 1,
+            batch: self.position.batch + 1,
+            lr: self.settings.lr,
+        }
+    }
+}
+
+fn object(numbers: Vec<(String, f64)>) -> Value {
+    let pairs = numbers.into_iter();
+    Value::Object(pairs.map(|(name, number)| (name, json!(number))).collect())
+}
+
+fn numbers(object: &Map<String, Value>) -> Option<Vec<(String, f64)>> {
+    let pairs = object.iter();
+    pairs
+        .map(|(name, number)| Some((name.clone(), number.as_f64()?)))
+        .collect()
+}

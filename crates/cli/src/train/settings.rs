@@ -1,0 +1,138 @@
+//! `Settings`: what decides the result of a run, from flags or from a checkpoint.
+
+use std::path::Path;
+
+use clap::ArgMatches;
+use fireclay::checkpoint::{Checkpoint, TrainingState};
+use fireclay::{Device, Error};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::optional;
+use crate::failure::Failure;
+
+/// What decides the result of a run, with the data.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) epochs: usize,
+    pub(crate) batch_size: usize,
+    pub(crate) lr: f64,
+    pub(crate) seed: u64,
+    /// The most training images.
+    pub(crate) limit: Option<usize>,
+}
+
+/// The flags of settings, where given.
+pub(crate) struct Flags {
+    epochs: Option<usize>,
+    batch_size: Option<usize>,
+    lr: Option<f64>,
+    seed: Option<u64>,
+    limit: Option<usize>,
+}
+
+impl Flags {
+    pub(crate) fn of(matches: &ArgMatches) -> Flags {
+        Flags {
+            epochs: optional(matches, "epochs"),
+            batch_size: optional(matches, "batch-size"),
+            lr: optional(matches, "lr"),
+            seed: optional(matches, "seed"),
+            limit: optional(matches, "limit"),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of a new run. The defaults are told in the help of the flags.
+    pub(crate) fn new(flags: &Flags) -> Settings {
+        Settings {
+            epochs: flags.epochs.unwrap_or(12),
+            batch_size: flags.batch_size.unwrap_or(64),
+            lr: flags.lr.unwrap_or(2e-3),
+            seed: flags.seed.unwrap_or(0),
+            limit: flags.limit,
+        }
+    }
+
+    /// The settings of the run that `path` is a checkpoint of.
+    ///
+    /// # Errors
+    /// A file of another command, or a flag that says something else.
+    pub(crate) fn saved(
+        path: &Path,
+        checkpoint: &Checkpoint,
+        flags: &Flags,
+    ) -> Result<Settings, Failure> {
+        let state = TrainingState::from_checkpoint(checkpoint, Device::Cpu)?;
+        let settings = Settings::of_json(&state.extra).ok_or_else(|| foreign(path))?;
+        let text = |value: &dyn ToString| value.to_string();
+        let limit =
+            |limit: Option<usize>| limit.map_or("no limit".into(), |limit| limit.to_string());
+        let pairs = [
+            (
+                "epochs",
+                flags.epochs.map(|v| text(&v)),
+                text(&settings.epochs),
+            ),
+            (
+                "batch-size",
+                flags.batch_size.map(|v| text(&v)),
+                text(&settings.batch_size),
+            ),
+            ("lr", flags.lr.map(|v| text(&v)), text(&settings.lr)),
+            ("seed", flags.seed.map(|v| text(&v)), text(&settings.seed)),
+            (
+                "limit",
+                flags.limit.map(|v| text(&v)),
+                limit(settings.limit),
+            ),
+        ];
+        for (name, flag, saved) in pairs {
+            if let Some(flag) = flag.filter(|flag| *flag != saved) {
+                return Err(Failure::Refused(format!(
+                    "--{name} {flag} conflicts with --resume {}, whose run has {name} {saved}; leave out --{name}, or start a \
+                     new run without --resume",
+                    path.display()
+                )));
+            }
+        }
+        Ok(settings)
+    }
+
+    pub(crate) fn to_json(self) -> Value {
+        json!({
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "seed": self.seed,
+            "limit": self.limit,
+        })
+    }
+
+    fn of_json(extra: &Map<String, Value>) -> Option<Settings> {
+        if extra.get("command")? != super::session::COMMAND {
+            return None;
+        }
+        let settings = extra.get("settings")?;
+        let count = |name: &str| settings[name].as_u64().filter(|&count| count > 0);
+        Some(Settings {
+            epochs: count("epochs")? as usize,
+            batch_size: count("batch_size")? as usize,
+            lr: settings["lr"].as_f64()?,
+            seed: settings["seed"].as_u64()?,
+            limit: match &settings["limit"] {
+                Value::Null => None,
+                limit => Some(limit.as_u64()? as usize),
+            },
+        })
+    }
+}
+
+/// The error of a checkpoint that no `train mnist` wrote, or that of another version.
+pub(crate) fn foreign(path: &Path) -> Failure {
+    Failure::Fireclay(Error::InvalidFile {
+        path: path.into(),
+        what: "it is no checkpoint of `fireclay train mnist` of this version".into(),
+        hint: "give --resume the model.safetensors of an interrupted run".into(),
+    })
+}

@@ -1,0 +1,150 @@
+//! `fireclay` alone, `predict` and `bench`.
+
+mod command;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use command::{SIDE, fireclay, succeed, write_png};
+use fireclay::data::{Dataset, Mnist};
+use serde_json::Value;
+
+#[test]
+fn without_a_command_it_explains_itself_at_once() {
+    let start = Instant::now();
+    let (stdout, stderr) = succeed(fireclay([] as [&str; 0]));
+    let elapsed = start.elapsed();
+    assert!(stdout.contains("fireclay train mnist"), "{stdout}");
+    assert_eq!(stderr, "");
+    // Some milliseconds on a machine that is not busy.
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    let (help, _) = succeed(fireclay(["--help"]));
+    for command in ["train", "predict", "bench"] {
+        assert!(help.contains(command), "{help}");
+    }
+    let (version, _) = succeed(fireclay(["--version"]));
+    assert_eq!(version, format!("fireclay {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn digits_are_read_from_png_files_light_on_dark_or_dark_on_light() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut command =
+        fireclay("train mnist --epochs 2 --limit 1000 --batch-size 32 --out".split(' '));
+    command.arg(path("out"));
+    succeed(command);
+
+    let digits = Mnist::embedded().unwrap();
+    let labels = digits.labels();
+    let chosen: Vec<usize> = (0..digits.len())
+        .step_by(digits.len() / 20)
+        .take(20)
+        .collect();
+    let mut command = fireclay(["predict", "--json", "--checkpoint"]);
+    command.arg(path("out/model.safetensors"));
+    for &index in &chosen {
+        let pixels = digits.pixels(index).unwrap();
+        write_png(&path(&format!("{index}.png")), SIDE, SIDE, pixels);
+        command.arg(path(&format!("{index}.png")));
+    }
+    let inverted: Vec<u8> = (digits.pixels(chosen[0]).unwrap().iter())
+        .map(|value| 255 - value)
+        .collect();
+    write_png(&path("inverted.png"), SIDE, SIDE, &inverted);
+    command.arg(path("inverted.png"));
+    let (stdout, stderr) = succeed(command);
+    let lines: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 21);
+    let right = (lines.iter().zip(&chosen))
+        .filter(|(line, index)| line["digit"] == labels[**index])
+        .count();
+    assert!(
+        right >= 15,
+        "{right} of 20 after two short epochs: {stdout}"
+    );
+    for line in &lines {
+        let (best, second) = (&line["probability"], &line["runner_up_probability"]);
+        assert!(
+            best.as_f64() >= second.as_f64() && line["digit"] != line["runner_up"],
+            "{line}"
+        );
+    }
+    assert_eq!(lines[20]["probability"], lines[0]["probability"]);
+    assert_eq!(
+        (&lines[0]["inverted"], &lines[20]["inverted"]),
+        (&false.into(), &true.into())
+    );
+    assert!(stderr.contains("inverted.png is dark on light"), "{stderr}");
+
+    let mut command = fireclay(["predict", "--checkpoint"]);
+    command
+        .arg(path("out/model.safetensors"))
+        .arg(path(&format!("{}.png", chosen[0])));
+    let (stdout, _) = succeed(command);
+    assert_eq!(stdout.lines().count(), 1);
+    assert!(
+        stdout.contains("probability") && stdout.contains("then"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn the_bench_prints_a_line_of_json_a_workload() {
+    let flags = "bench --only overhead --seconds 0.05 --threads 1";
+    let (stdout, _) = succeed(fireclay(flags.split(' ')));
+    let lines: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let names: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["workload"].as_str())
+        .collect();
+    assert_eq!(names, ["overhead/add_1", "overhead/mul_chain10_fwd_bwd_1"]);
+    for line in &lines {
+        assert!(line["ms"].as_f64() >= line["min_ms"].as_f64() && line["n"].as_u64() >= Some(5));
+    }
+    let (stdout, _) = succeed(fireclay(["bench", "--only", "attention"]));
+    assert_eq!(stdout.matches("\"not_yet\"").count(), 2, "{stdout}");
+}
+
+/// The names stand in the script's calls; the few that are made in loops are written out here.
+#[test]
+fn the_bench_knows_the_workloads_of_the_pytorch_script() {
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../bench/torch_workloads.py"
+    );
+    let script = std::fs::read_to_string(script).unwrap();
+    let mut expected = BTreeSet::new();
+    for call in script.split("bench(").skip(1) {
+        let call = call.trim_start();
+        let (formatted, call) = match call.strip_prefix('f') {
+            Some(call) => (true, call),
+            None => (false, call),
+        };
+        let Some((name, _)) = call.strip_prefix('"').and_then(|call| call.split_once('"')) else {
+            continue;
+        };
+        let values: &[&str] = match name {
+            "matmul/f32_{n}" => &["64", "256", "512", "1024", "2048"],
+            "matmul/bf16_{n}" => &["512", "1024", "2048"],
+            "train/gpt_4x256_t128_b8_adamw_{label}" => &["f32", "bf16_autocast"],
+            "infer/encoder_6x384_t128_b{bsz}" => &["1", "8"],
+            _ => {
+                assert!(!formatted, "{name}");
+                expected.insert(name.to_owned());
+                continue;
+            }
+        };
+        let (stem, _) = name.split_once('{').unwrap();
+        expected.extend(values.iter().map(|value| format!("{stem}{value}")));
+    }
+    let (stdout, _) = succeed(fireclay(["bench", "--list"]));
+    let names: BTreeSet<String> = stdout.lines().map(str::to_owned).collect();
+    assert_eq!(names, expected);
+}

@@ -1,0 +1,126 @@
+//! PyTorch's model of computing, in Rust: tensors and modules live on the device you put them on; forward, backward and
+//! optimizer run there.
+//!
+//! This crate is the facade: it only names what the others make, so that one dependency is enough.
+//!
+//! # A training loop
+//!
+//! As in PyTorch, with `?` where Python raises:
+//!
+//! ```
+//! use fireclay::prelude::*;
+//! use fireclay::{data::TensorDataset, nn, optim};
+//!
+//! #[derive(Module)]
+//! struct Net {
+//!     hidden: nn::Linear,
+//!     output: nn::Linear,
+//! }
+//!
+//! impl Module for Net {
+//!     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!         self.output.forward(&self.hidden.forward(x)?.relu()?)
+//!     }
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! fireclay::manual_seed(0);
+//! let device = Device::Cpu;
+//! let model = Net { hidden: nn::Linear::new(2, 16)?, output: nn::Linear::new(16, 2)? };
+//! model.to(device)?;
+//!
+//! // Two classes: points inside of a circle, and outside.
+//! let points = Tensor::randn(&[256, 2], "cpu")?;
+//! let classes = points.square()?.sum(&[1], false)?.gt(1.4)?.to_dtype(DType::I64)?;
+//! let dataset = TensorDataset::new(vec![points, classes])?;
+//! let loader = DataLoader::builder(dataset).batch_size(32).shuffle(true).workers(2).build()?;
+//!
+//! let criterion = nn::CrossEntropyLoss::new();
+//! let mut optimizer =
+//!     optim::AdamW::new(model.parameters(), optim::AdamWOptions { lr: 0.02, ..Default::default() })?;
+//! let mut losses = Vec::new();
+//! for epoch in 0..20 {
+//!     let mut sum = 0.0;
+//!     for batch in loader.epoch(epoch) {
+//!         let batch = batch?;
+//!         let (inputs, targets) = (batch[0].to(device)?, batch[1].to(device)?);
+//!         optimizer.zero_grad();
+//!         let loss = criterion.forward(&model.forward(&inputs)?, &targets)?;
+//!         loss.backward()?;
+//!         optimizer.step()?;
+//!         sum += loss.item()?;
+//!     }
+//!     losses.push(sum / loader.len() as f64);
+//! }
+//! assert!(losses[19] < 0.5 * losses[0], "{losses:?}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Formulas
+//!
+//! A method on a tensor (`a.add(&b)?`) runs at once, as one op. Operators build a [`Formula`], which
+//! [`eval`](Formula::eval) runs as one kernel, backward included:
+//!
+//! ```
+//! use fireclay::prelude::*;
+//!
+//! # fn main() -> Result<()> {
+//! let a = Tensor::ones(&[3], "cpu")?.requires_grad_(true)?;
+//! let b = Tensor::full(&[3], 2.0, "cpu")?;
+//! let y = (&a * &b + 1.0).tanh().eval()?;
+//! y.sum_all()?.backward()?;
+//! assert_eq!(a.grad().map(|grad| grad.numel()), Some(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where things are
+//!
+//! - Tensors, autograd, formulas: here at the root. Ops are methods of [`Tensor`].
+//! - [`nn`]: modules, layers, losses, initialisation.
+//! - [`optim`]: optimizers, schedules, clipping.
+//! - [`data`]: datasets, samplers, the loader, MNIST.
+//! - [`checkpoint`]: safetensors files and training states.
+//! - [`op`], [`function`], [`dispatch`]: what an op of your own is made of.
+#![forbid(unsafe_code)]
+
+pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_threads};
+pub use fireclay_tensor::device::check_available;
+pub use fireclay_tensor::{
+    AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Element,
+    Error, Formula, Generator, HookHandle, IntoDevice, Layout, Operand, Origin,
+    Pool2d, Reduction, Result, RngState, Scalar, Shape, StateDict, Tensor, default_generator, dispatch,
+    enable_grad, function, grad, grad_with, inference_mode, is_grad_enabled, is_inference_mode,
+    manual_seed, no_grad, op, set_grad_enabled,
+};
+
+/// Modules, layers, losses, initialisation (`torch.nn`).
+pub mod nn {
+    pub use fireclay_nn::*;
+    // The derive macro whose code finds the traits through this crate; it hides the one of the line above.
+    pub use fireclay_nn_derive::FacadeModule as Module;
+}
+
+/// Optimizers, learning-rate schedules, clipping (`torch.optim`).
+pub mod optim {
+    pub use fireclay_optim::*;
+}
+
+/// Datasets, samplers, the loader (`torch.utils.data`).
+pub mod data {
+    pub use fireclay_data::*;
+}
+
+/// Saving and loading: safetensors files and training states.
+pub mod checkpoint {
+    pub use fireclay_checkpoint::*;
+}
+
+/// What nearly every program uses.
+pub mod prelude {
+    pub use crate::data::{DataLoader, Dataset};
+    pub use crate::nn::{Buffer, Module, ModuleExt, Parameter};
+    pub use crate::optim::Optimizer;
+    pub use crate::{DType, Device, Error, Formula, Result, Tensor, no_grad};
+}
