@@ -480,6 +480,11 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("scatter_add", dim, self.ndim())?;
+        if self.ndim() == 0 {
+            let (index, source) = (indices.reshape(&[-1])?, source.reshape(&[-1])?);
+            let sum = self.unsqueeze(0)?.scatter_add(0, &index, &source)?;
+            return sum.reshape_to(self.shape());
+        }
         let op = ScatterAdd {
             dim,
             shape: self.shape().clone(),
@@ -491,6 +496,13 @@ impl Tensor {
     #[track_caller]
     pub fn index_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("index_add", dim, self.ndim())?;
+        if self.ndim() == 0 {
+            return Err(
+                Error::shape("index_add", "a zero-dim tensor has no rows to add to")
+                    .with_hint("use add")
+                    .with_operands(|| vec![self.operand("self")]),
+            );
+        }
         let fits = source.ndim() == self.ndim()
             && indices.ndim() == 1
             && (0..self.ndim()).all(|at| {
