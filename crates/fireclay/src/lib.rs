@@ -89,10 +89,10 @@ pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_
 pub use fireclay_tensor::device::check_available;
 pub use fireclay_tensor::{
     AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Element,
-    Error, Formula, Generator, GeneratorState, HookHandle, IntoDevice, Layout, Operand, Origin,
-    Pool2d, Reduction, Result, Scalar, Shape, StateDict, Tensor, default_generator, dispatch,
-    enable_grad, function, grad, grad_with, inference_mode, is_grad_enabled, is_inference_mode,
-    manual_seed, no_grad, op, set_grad_enabled,
+    Error, Formula, Generator, HookHandle, IntoDevice, Layout, Operand, Origin, Pool2d, Reduction,
+    Result, RngState, Scalar, Shape, StateDict, Tensor, default_generator, dispatch, enable_grad,
+    function, grad, grad_with, inference_mode, is_grad_enabled, is_inference_mode, manual_seed,
+    no_grad, op, set_grad_enabled,
 };
 
 /// Modules, layers, losses, initialisation (`torch.nn`).
