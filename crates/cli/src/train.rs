@@ -142,7 +142,7 @@ fn interrupted(
     save(session, folder, timings)?;
     let position = session.position();
     Ok(Failure::Interrupted {
-        epoch: position.epoch + 1,
+        epoch: position.epoch,
         batch: position.batch,
         checkpoint: folder.checkpoint(),
     })
