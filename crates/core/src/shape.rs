@@ -33,9 +33,10 @@ impl Shape {
         Shape::default()
     }
 
-    /// The number of elements: the product of the sizes, 1 for a zero-dim tensor.
+    /// The number of elements: the product of the sizes, 1 for a zero-dim tensor. `usize::MAX` where it overflows, which no
+    /// tensor's shape does.
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        self.checked_numel().unwrap_or(usize::MAX)
     }
 
     /// The number of elements, or None where it (or the product of any of the sizes) overflows.
@@ -64,7 +65,8 @@ impl Shape {
         let mut stride = 1;
         for (slot, size) in strides.iter_mut().zip(&self.0).rev() {
             *slot = stride;
-            stride *= (*size).max(1);
+            // Overflows only for shapes that no storage can hold; allocating them is the error.
+            stride = stride.wrapping_mul((*size).max(1));
         }
         strides
     }

@@ -106,7 +106,8 @@ impl fmt::Display for TargetOutOfRange {
 impl std::error::Error for TargetOutOfRange {}
 
 /// Cross-entropy of logits by row: `losses[row] = logsumexp(x) - x[target]`, 0 where the target is `ignored`
-/// (`torch.nn.functional.cross_entropy`, `reduction="none"`). `logsumexp` is kept for the backward pass.
+/// (`torch.nn.functional.cross_entropy`, `reduction="none"`). `log_sums` is kept for the backward pass:
+/// `log(sum(exp(x - max(x))))`, which large logits do not make coarse.
 ///
 /// # Errors
 /// If a target is neither a class nor `ignored`; nothing is written then.
@@ -119,11 +120,11 @@ pub fn cross_entropy<T: Real>(
     targets: &[i64],
     ignored: Option<i64>,
     losses: &mut [T],
-    logsumexp: &mut [T],
+    log_sums: &mut [T],
 ) -> Result<(), TargetOutOfRange> {
     let rows = targets.len();
     assert_eq!(
-        [logits.len(), losses.len(), logsumexp.len()],
+        [logits.len(), losses.len(), log_sums.len()],
         [rows * cols, rows, rows],
         "one target for each row"
     );
@@ -137,10 +138,10 @@ pub fn cross_entropy<T: Real>(
             classes: cols,
         });
     }
-    let (loss_parts, sum_parts) = (Parts::new(losses), Parts::new(logsumexp));
+    let (loss_parts, sum_parts) = (Parts::new(losses), Parts::new(log_sums));
     parallel::for_ranges(rows, (GRAIN / cols.max(1)).max(1), |range| {
         // SAFETY: the ranges of different tasks don't overlap.
-        let (losses, logsumexp) = unsafe {
+        let (losses, log_sums) = unsafe {
             (
                 loss_parts.part(range.start, range.len()),
                 sum_parts.part(range.start, range.len()),
@@ -153,13 +154,13 @@ pub fn cross_entropy<T: Real>(
             targets: &targets[range],
             ignored,
             losses,
-            logsumexp,
+            log_sums,
         });
     });
     Ok(())
 }
 
-/// The gradient of [`cross_entropy`] with respect to the logits: `(exp(x - logsumexp) - onehot(target)) * scale` by row,
+/// The gradient of [`cross_entropy`] with respect to the logits: `(exp(x - max(x) - log_sum) - onehot(target)) * scale` by row,
 /// 0 where the target is `ignored`. `scale` has the gradient of each row's loss.
 ///
 /// # Panics
@@ -169,13 +170,13 @@ pub fn cross_entropy_backward<T: Real>(
     cols: usize,
     targets: &[i64],
     ignored: Option<i64>,
-    logsumexp: &[T],
+    log_sums: &[T],
     scale: &[T],
     out: &mut [T],
 ) {
     let rows = targets.len();
     assert_eq!(
-        [logits.len(), logsumexp.len(), scale.len()],
+        [logits.len(), log_sums.len(), scale.len()],
         [rows * cols, rows, rows],
         "one target for each row"
     );
@@ -184,7 +185,7 @@ pub fn cross_entropy_backward<T: Real>(
             logits,
             targets,
             ignored,
-            logsumexp,
+            log_sums,
             scale,
         },
         [logits],
@@ -366,7 +367,7 @@ struct CrossEntropy<'a, T> {
     targets: &'a [i64],
     ignored: Option<i64>,
     losses: &'a mut [T],
-    logsumexp: &'a mut [T],
+    log_sums: &'a mut [T],
 }
 
 impl<T: Real> Vectorize for CrossEntropy<'_, T> {
@@ -378,10 +379,10 @@ impl<T: Real> Vectorize for CrossEntropy<'_, T> {
         for (row, &target) in self.targets.iter().enumerate() {
             let x = &self.logits[row * self.cols..][..self.cols];
             let (max, sum) = exponentials::<T, T::Lanes<F, D>>(x, &mut scratch);
-            self.logsumexp[row] = max + log(sum);
+            self.log_sums[row] = log(sum);
             self.losses[row] = match self.ignored {
                 Some(ignored) if target == ignored => T::default(),
-                _ => self.logsumexp[row] - x[target as usize],
+                _ => (max - x[target as usize]) + log(sum),
             };
         }
     }
@@ -392,7 +393,7 @@ struct CrossEntropyBackward<'a, T> {
     logits: &'a [T],
     targets: &'a [i64],
     ignored: Option<i64>,
-    logsumexp: &'a [T],
+    log_sums: &'a [T],
     scale: &'a [T],
 }
 
@@ -404,11 +405,12 @@ impl<T: Real> RowKernel<T> for CrossEntropyBackward<'_, T> {
             return out.fill(T::default());
         }
         let x = &self.logits[start..start + out.len()];
-        let (logsumexp, scale) = (
-            broadcast::<T, V>(self.logsumexp[row]),
+        let (max, log_sum, scale) = (
+            broadcast::<T, V>(T::row_max(x)),
+            broadcast::<T, V>(self.log_sums[row]),
             broadcast::<T, V>(self.scale[row]),
         );
-        update!(V, out, x, |_, x| exp(x - logsumexp));
+        update!(V, out, x, |_, x| exp(x - max - log_sum));
         let of_target = &mut out[target as usize];
         *of_target = *of_target - T::int(1);
         update!(V, out, x, |y, _| (y * scale));

@@ -15,4 +15,4 @@ pub use mode::{
 };
 pub(crate) use node::AutogradMeta;
 pub use node::{Backward, HookHandle};
-pub(crate) use record::{Recording, check_in_place, record, record_in_place};
+pub(crate) use record::{Recording, check_in_place, record, record_in_place, save_overwritten};

@@ -114,19 +114,25 @@ impl Tensor {
     /// Zeros of this tensor's shape, dtype and device (`torch.zeros_like`).
     #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
-        Tensor::full_of(self.shape(), 0i64, self.dtype(), self.device())
+        self.full_like(0i64)
     }
 
     /// Ones of this tensor's shape, dtype and device (`torch.ones_like`).
     #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
-        Tensor::full_of(self.shape(), 1i64, self.dtype(), self.device())
+        self.full_like(1i64)
     }
 
-    /// `value` in this tensor's shape, dtype and device (`torch.full_like`).
+    /// `value` in this tensor's shape, dtype, device and order of dimensions in memory (`torch.full_like`).
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        Tensor::full_of(self.shape(), value, self.dtype(), self.device())
+        let meta = OutputMeta {
+            layout: self.layout().preserved(),
+            dtype: self.dtype(),
+        };
+        let tensor = dispatch::empty(meta, self.device(), Origin::here())?;
+        tensor.fill_(value)?;
+        Ok(tensor)
     }
 
     /// `start`, `start + step`, ... below `end`: i64 if all are whole numbers, else f32 (`torch.arange`).

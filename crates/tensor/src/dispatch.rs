@@ -58,12 +58,17 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     let recording = Recording::wanted_in_place(inputs, targets);
     let inputs = separate(inputs, targets)?;
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+    let overwritten = if recording {
+        autograd::save_overwritten(&op, &inputs, targets)?
+    } else {
+        SmallVec::new()
+    };
     run_cpu(&op, &inputs, targets, Targets::Shared).map_err(context)?;
     for target in targets {
         target.0.storage.mark_modified(location);
     }
     if recording {
-        autograd::record_in_place(Arc::new(op), &inputs, targets, location)?;
+        autograd::record_in_place(Arc::new(op), &inputs, targets, &overwritten, location)?;
     }
     Ok(())
 }

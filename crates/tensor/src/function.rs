@@ -24,6 +24,14 @@ use crate::tensor::Tensor;
 pub enum Typing {
     /// Gives the operands' common dtype (`add`).
     Promote,
+    /// As `Promote`, but tensors of different dtypes are refused (`lerp`).
+    Equal,
+    /// As `Promote`, but a negative plain number is refused where it is the exponent of whole numbers (`pow`).
+    Power,
+    /// As `Promote`, but bools become i64 (`square`).
+    PromoteWhole,
+    /// The first operand is a bool; gives the common dtype of the others (`where`).
+    Choice,
     /// As `Promote`, but refuses bool (`sub`, `neg`).
     PromoteNumber,
     /// Whole numbers and bools become f32 first (`exp`, `div`).
@@ -89,6 +97,8 @@ struct NodeType {
     compute: DType,
     result: DType,
     zero_dim: bool,
+    /// Has plain numbers only among its operands: is a plain number itself, computed in full precision.
+    number: bool,
 }
 
 /// An operand of an eager pointwise op: a tensor or a plain number.
@@ -184,11 +194,16 @@ impl PointwiseOp {
         for node in &self.nodes {
             let (function, name) = (node.function, node.function.name());
             let mut promotion = Promotion::new();
-            let mut zero_dim = true;
-            for operand in &node.operands {
+            let (mut zero_dim, mut is_number, mut first) = (true, true, None);
+            let typing = function.typing();
+            for (number, operand) in node.operands.iter().enumerate() {
                 let (dtype, ndim) = match *operand {
-                    Slot::Number(number) => {
-                        promotion.number(number);
+                    Slot::Number(value) => {
+                        promotion.number(value);
+                        continue;
+                    }
+                    Slot::Node(node) if types[node].number => {
+                        promotion.number(number_of(types[node].result));
                         continue;
                     }
                     Slot::Input(input) => (inputs[input].dtype, inputs[input].ndim()),
@@ -201,15 +216,48 @@ impl PointwiseOp {
                     )
                     .with_hint("cast it first: to_dtype(..)"));
                 }
-                zero_dim &= ndim == 0;
+                if typing == Typing::Choice && number == 0 {
+                    if dtype != DType::Bool {
+                        let what = format!("the condition must be bool, got {dtype}");
+                        return Err(Error::dtype(name, what).with_hint(
+                            "compare first, as in x.ne(0.0), or cast it: to_dtype(DType::Bool)",
+                        ));
+                    }
+                    is_number = false;
+                    zero_dim &= ndim == 0;
+                    continue;
+                }
+                if typing == Typing::Equal && first.is_some_and(|first| first != dtype) {
+                    let what = format!(
+                        "expected one dtype, got {} and {dtype}",
+                        first.unwrap_or(dtype)
+                    );
+                    return Err(
+                        Error::dtype(name, what).with_hint("cast them to one dtype with to_dtype")
+                    );
+                }
+                first = Some(dtype);
+                (is_number, zero_dim) = (false, zero_dim & (ndim == 0));
                 promotion.tensor(dtype, ndim);
             }
             let promoted = promotion.result().unwrap_or(DType::F32);
-            let typing = function.typing();
             let compute = match typing {
+                _ if is_number && promoted.is_floating_point() => DType::F64,
                 Typing::Float if !promoted.is_floating_point() => DType::F32,
+                Typing::PromoteWhole if promoted == DType::Bool => DType::I64,
                 _ => promoted,
             };
+            if typing == Typing::Power
+                && !promoted.is_floating_point()
+                && let Some(&Slot::Number(exponent)) = node.operands.last()
+                && exponent.to_f64() < 0.0
+            {
+                return Err(Error::argument(
+                    name,
+                    format!("whole numbers have no power of {exponent}"),
+                )
+                .with_hint("cast them first: to_dtype(DType::F32)"));
+            }
             if typing == Typing::PromoteNumber && promoted == DType::Bool {
                 return Err(Error::dtype(name, "bool is not taken")
                     .with_hint("use logical_not, ne or logical_xor, or cast to a number type"));
@@ -229,6 +277,7 @@ impl PointwiseOp {
                     compute
                 },
                 zero_dim,
+                number: is_number,
             });
         }
         Ok(types)
@@ -469,6 +518,15 @@ pub fn update<const N: usize, const M: usize>(
         program.output(result, tensor.dtype());
     }
     dispatch::update(name, &program, M, sets)
+}
+
+/// A plain number of a dtype's kind: it takes part in promotion by its kind only.
+fn number_of(dtype: DType) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(false),
+        dtype if dtype.is_floating_point() => Scalar::F64(0.0),
+        _ => Scalar::I64(0),
+    }
 }
 
 fn strides_over(layout: &Layout, shape: &Shape) -> fireclay_core::Dims {

@@ -16,3 +16,36 @@ pub(crate) mod row;
 pub mod softmax;
 pub mod unary;
 pub mod view;
+
+use std::sync::LazyLock;
+
+use crate::function::Function;
+use crate::op::Op;
+
+/// Every pointwise function: the rows of the table.
+pub fn functions() -> &'static [&'static dyn Function] {
+    static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> =
+        LazyLock::new(|| [unary::FUNCTIONS, binary::FUNCTIONS].concat());
+    &FUNCTIONS
+}
+
+/// One value of every op that is no pointwise function, from which its name, autocast class and saved tensors are read.
+pub fn others() -> Vec<Box<dyn Op>> {
+    [
+        conv::ops(),
+        copy::ops(),
+        fill::ops(),
+        index::ops(),
+        loss::ops(),
+        matmul::ops(),
+        norm::ops(),
+        pool::ops(),
+        random::ops(),
+        reduce::ops(),
+        softmax::ops(),
+        view::ops(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -201,7 +201,8 @@ impl<'a> CpuCall<'a> {
     pub fn input_strided<T: Element>(&self, index: usize) -> &'a [T] {
         let operand = self.inputs[index];
         let (ptr, _) = typed::<T>(operand);
-        let len = operand.layout.end().unwrap_or(0) - operand.layout.offset();
+        let end = operand.layout.end().unwrap_or(0);
+        let len = end.saturating_sub(operand.layout.offset());
         // SAFETY: as `input`; `typed` checked that the layout's end lies within the storage.
         unsafe { std::slice::from_raw_parts(ptr, len) }
     }
@@ -255,6 +256,10 @@ impl Operand<'_> {
 
     /// The first element. In bounds of the storage, whose end is checked here.
     pub(crate) fn ptr(&self) -> *mut u8 {
+        if self.layout.shape().contains(&0) {
+            // No element, so an offset beyond the storage (of a view of an empty tensor) means nothing.
+            return self.storage.as_ptr();
+        }
         let size = self.dtype.size();
         let end = self.layout.end().and_then(|end| end.checked_mul(size));
         assert!(

@@ -37,7 +37,7 @@ pub(crate) fn record(
     outputs: &[Tensor],
     location: &'static Location<'static>,
 ) -> Result<()> {
-    let node = node(op, inputs, outputs.iter(), location)?;
+    let node = node(op, inputs, outputs.iter(), &[], location)?;
     for (index, output) in outputs.iter().enumerate() {
         if output.dtype().is_floating_point() {
             output.0.autograd.set_node(node.clone(), index);
@@ -46,14 +46,32 @@ pub(crate) fn record(
     Ok(())
 }
 
-/// Gives the tensors that `op` wrote in place their new history.
+/// Copies of those inputs that an in-place `op` is about to overwrite and that its backward needs.
+pub(crate) fn save_overwritten(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+) -> Result<SmallVec<[Option<Tensor>; 3]>> {
+    let saves = op.saves();
+    let copies = inputs.iter().enumerate().map(|(index, input)| {
+        let is_written = targets.iter().any(|target| target.shares_storage(input));
+        (is_written && saves.has_input(index))
+            .then(|| input.copy())
+            .transpose()
+    });
+    copies.collect()
+}
+
+/// Gives the tensors that `op` wrote in place their new history. `overwritten` has the values that they had before, where
+/// they are needed.
 pub(crate) fn record_in_place(
     op: Arc<dyn Op>,
     inputs: &[&Tensor],
     targets: &[&Tensor],
+    overwritten: &[Option<Tensor>],
     location: &'static Location<'static>,
 ) -> Result<()> {
-    let node = node(op, inputs, targets.iter().copied(), location)?;
+    let node = node(op, inputs, targets.iter().copied(), overwritten, location)?;
     for (index, target) in targets.iter().enumerate() {
         if target.dtype().is_floating_point() {
             target.0.autograd.set_node(node.clone(), index);
@@ -66,6 +84,7 @@ fn node<'a>(
     op: Arc<dyn Op>,
     inputs: &[&Tensor],
     outputs: impl Iterator<Item = &'a Tensor> + Clone,
+    overwritten: &[Option<Tensor>],
     location: &'static Location<'static>,
 ) -> Result<Arc<Node>> {
     let saves = op.saves();
@@ -76,7 +95,11 @@ fn node<'a>(
         edges.push(input.0.autograd.edge(input));
         saved.inputs.push(if saves.has_input(index) {
             check_not_inference(op.name(), input)?;
-            Saved::Input(keep(input, outputs.clone()), input.version())
+            let value = overwritten
+                .get(index)
+                .and_then(Option::as_ref)
+                .unwrap_or(input);
+            Saved::Input(value.clone(), value.version())
         } else {
             Saved::None
         });
@@ -98,15 +121,6 @@ fn node<'a>(
     let inputs = inputs.iter().map(|input| TensorFacts::of(input)).collect();
     let outputs = outputs.map(TensorFacts::of).collect();
     Ok(Node::new(op, location, edges, inputs, outputs, saved))
-}
-
-/// The input to save. One that is also written in place would hold its own node: keep its value alone.
-fn keep<'a>(input: &Tensor, mut outputs: impl Iterator<Item = &'a Tensor>) -> Tensor {
-    if outputs.any(|output| output.is_same(input)) {
-        input.alias(input.layout().clone(), input.origin())
-    } else {
-        input.clone()
-    }
 }
 
 fn check_view_is_current(op: &'static str, input: &Tensor) -> Result<()> {

@@ -1,8 +1,27 @@
 //! Pointwise functions of two and three operands, one row each. Operands are tensors or plain numbers.
 
+use fireclay_core::arith::Num;
 use fireclay_core::math;
 
 use super::row::{in_place, pointwise};
+
+/// `x^y` of whole numbers, by the binary digits of `y`.
+#[inline(always)]
+fn whole_power<A: Num>(x: A, y: A) -> A {
+    let mut squares = [x; 63];
+    for digit in 1..63 {
+        squares[digit] = squares[digit - 1] * squares[digit - 1];
+    }
+    let (mut power, mut left) = (A::int(1), y.abs());
+    for digit in (0..63).rev() {
+        let value = A::int(1 << digit);
+        let is_set = left.ge(value);
+        power = A::select(is_set, power * squares[digit], power);
+        left = A::select(is_set, left - value, left);
+    }
+    let is_unit = (x * x).eq(A::int(1)) & (x.eq(A::int(1)) | x.eq(A::int(-1)));
+    A::select(y.ge(A::int(0)) | is_unit, power, A::int(0))
+}
 
 pointwise! {
     /// `x + y`, with broadcasting and promotion (`torch.add`). Bools add to their "or".
@@ -17,9 +36,9 @@ pointwise! {
     /// `x / y`; whole numbers become f32 (`torch.div`).
     Div, div(x, y), Float, saves Saves::INPUTS, autocast Keep,
         eval float { x / y }, grad(r, g) { [Some(g / y), Some(-(g * x / (y * y)))] };
-    /// `x^y`, of floating numbers (`torch.pow`).
-    Pow, pow(x, y), Promote, saves Saves::INPUTS, autocast F32,
-        eval float { math::pow(x, y) },
+    /// `x^y` (`torch.pow`). Whole numbers wrap around on overflow; of a negative exponent comes 0, but for `x` of 1 and -1.
+    Pow, pow(x, y), Power, saves Saves::INPUTS, autocast F32,
+        eval float_or_whole { math::pow(x, y); whole_power(x, y) },
         grad(r, g) { [
             Some(y.eq(0.0).where_(0.0, g * y * x.pow(y - 1.0))),
             Some(x.eq(0.0).where_(y.ge(0.0).where_(0.0, g * x.pow(y) * x.log()), g * x.pow(y) * x.log())),
@@ -73,7 +92,7 @@ pointwise! {
     LogicalXor, logical_xor(x, y), Bool, saves Saves::NONE, autocast Keep,
         eval number { A::truth((x.is_true() & !y.is_true()) | (!x.is_true() & y.is_true())) }, grad(r, g) { [None, None] };
     /// `x` where that is positive, `x * slope` elsewhere (`torch.nn.functional.leaky_relu`).
-    LeakyRelu, leaky_relu(x, slope), Promote, saves Saves::inputs(&[0]), autocast Keep,
+    LeakyRelu, leaky_relu(x, slope), Promote, saves Saves::INPUTS, autocast Keep,
         eval float { A::select(x.gt(A::int(0)), x, x * slope) },
         grad(r, g) { [Some(x.gt(0.0).where_(g, g * slope)), Some(x.gt(0.0).where_(0.0, g * x))] };
     /// `x` where that is positive, `alpha * (e^x - 1)` elsewhere (`torch.nn.functional.elu`).
@@ -100,11 +119,11 @@ pointwise! {
             [Some(inside.where_(g, 0.0)), Some(low.where_(g, 0.0)), Some(high.where_(g, 0.0))]
         } };
     /// `x` where `self` is true, `y` elsewhere (`torch.where(self, x, y)`).
-    Where, where_(condition, x, y), Promote, saves Saves::inputs(&[0]), autocast Keep,
+    Where, where_(condition, x, y), Choice, saves Saves::inputs(&[0]), autocast Keep,
         eval number { A::select(condition.is_true(), x, y) },
         grad(r, g) { [None, Some(condition.where_(g, 0.0)), Some(condition.where_(0.0, g))] };
     /// `x + weight * (end - x)` (`torch.lerp`).
-    Lerp, lerp(x, end, weight), Promote, saves Saves::INPUTS, autocast Keep,
+    Lerp, lerp(x, end, weight), Equal, saves Saves::INPUTS, autocast Keep,
         eval float { x + weight * (end - x) },
         grad(r, g) { [Some(g * (1.0 - weight)), Some(g * weight), Some(g * (end - x))] };
 }

@@ -279,6 +279,19 @@ impl Op for Conv2dWeightGrad {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let (options, shape) = (Conv2dOptions::default(), Shape::scalar());
+    vec![
+        Box::new(Conv2d(options)),
+        Box::new(Conv2dInputGrad {
+            options,
+            shape: shape.clone(),
+        }),
+        Box::new(Conv2dWeightGrad { options, shape }),
+    ]
+}
+
 impl Tensor {
     /// Correlates images `[n, c, h, w]` with `weight` `[o, c / groups, kh, kw]` and adds `bias` `[o]`: `[n, o, h', w']`
     /// (`torch.nn.functional.conv2d`). A single image `[c, h, w]` gives `[o, h', w']`.

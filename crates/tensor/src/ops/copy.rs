@@ -141,6 +141,18 @@ pub(crate) fn write(source: &Tensor, target: &Tensor) -> Result<()> {
     dispatch::call_into(op, &[source], &[target])
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let (dtype, shape) = (DType::F32, Shape::scalar());
+    vec![
+        Box::new(Copy {
+            dtype,
+            contiguous: false,
+        }),
+        Box::new(CopyInto { shape, dtype }),
+    ]
+}
+
 impl Tensor {
     /// A new tensor with the same elements (`torch.clone`); gradients flow through.
     #[track_caller]

@@ -55,6 +55,15 @@ impl Op for Fill {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    vec![Box::new(Fill {
+        value: Scalar::I64(0),
+        shape: Shape::scalar(),
+        dtype: DType::F32,
+    })]
+}
+
 impl Tensor {
     /// Writes `value` into every element (`Tensor.fill_`).
     #[track_caller]

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::float::match_float;
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
@@ -154,6 +154,17 @@ impl Op for IndexAdd {
         let [outer, _, inner] = around(call.layout(0).shape(), self.dim);
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.size)?;
+        if call.dtype(0) == DType::I64 {
+            let (rows, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            out.fill(0);
+            for (at, &value) in rows.iter().enumerate() {
+                let (row, column) = (at / inner, at % inner);
+                let (block, index) = (row / indices.len(), indices[row % indices.len()] as usize);
+                let place = &mut out[(block * self.size + index) * inner + column];
+                *place = place.wrapping_add(value);
+            }
+            return Ok(());
+        }
         match_float!(self.name(), call.dtype(0), T => {
             fireclay_cpu::index::add_rows::<T>(call.input(0), indices, [outer, self.size, inner], call.output(0));
         });
@@ -265,8 +276,16 @@ impl Op for ScatterAdd {
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
         let index = call.layout(1).shape();
+        let strides = self.shape.contiguous_strides();
+        if call.dtype(0) == DType::I64 {
+            let (source, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            out.fill(0);
+            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| {
+                out[place] = out[place].wrapping_add(source[at]);
+            });
+            return Ok(());
+        }
         match_float!(self.name(), call.dtype(0), T => {
-            let strides = self.shape.contiguous_strides();
             let source = call.input::<T>(0);
             let out = call.output::<T>(0);
             out.fill(0.0);
@@ -285,6 +304,10 @@ impl Op for ScatterAdd {
             &[context.grad_output(), &context.input(1)?],
         )?;
         Ok(smallvec![Some(grad), None])
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
     }
 }
 
@@ -373,6 +396,26 @@ impl Op for Cat {
             })
             .collect()
     }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::Widest
+    }
+}
+
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let select = |name| IndexSelect { name, dim: 0 };
+    vec![
+        Box::new(select("index_select")),
+        Box::new(select("embedding")),
+        Box::new(IndexAdd { dim: 0, size: 0 }),
+        Box::new(Gather { dim: 0 }),
+        Box::new(ScatterAdd {
+            dim: 0,
+            shape: Shape::scalar(),
+        }),
+        Box::new(Cat { dim: 0 }),
+    ]
 }
 
 impl Tensor {
@@ -437,20 +480,29 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("scatter_add", dim, self.ndim())?;
+        if self.ndim() == 0 {
+            let (index, source) = (indices.reshape(&[-1])?, source.reshape(&[-1])?);
+            let sum = self.unsqueeze(0)?.scatter_add(0, &index, &source)?;
+            return sum.reshape_to(self.shape());
+        }
         let op = ScatterAdd {
             dim,
             shape: self.shape().clone(),
         };
-        self.add(&dispatch::call_one(
-            op,
-            &[source, &as_indices("scatter_add", indices)?],
-        )?)
+        self.plus_scattered(op, source, &as_indices("scatter_add", indices)?)
     }
 
     /// This tensor with rows of `source` added at `indices` of `dim` (`torch.index_add`). Deterministic.
     #[track_caller]
     pub fn index_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("index_add", dim, self.ndim())?;
+        if self.ndim() == 0 {
+            return Err(
+                Error::shape("index_add", "a zero-dim tensor has no rows to add to")
+                    .with_hint("use add")
+                    .with_operands(|| vec![self.operand("self")]),
+            );
+        }
         let fits = source.ndim() == self.ndim()
             && indices.ndim() == 1
             && (0..self.ndim()).all(|at| {
@@ -481,10 +533,25 @@ impl Tensor {
             dim,
             size: self.shape()[dim],
         };
-        self.add(&dispatch::call_one(
-            op,
-            &[source, &as_indices("index_add", indices)?],
-        )?)
+        self.plus_scattered(op, source, &as_indices("index_add", indices)?)
+    }
+
+    /// This tensor plus what `op` makes of `source`, which has its dtype. Whole numbers are added as i64.
+    #[track_caller]
+    fn plus_scattered(&self, op: impl Op, source: &Tensor, indices: &Tensor) -> Result<Tensor> {
+        let dtype = self.dtype();
+        if source.dtype() != dtype {
+            let what = format!("expected a source of {dtype}, got {}", source.dtype());
+            return Err(Error::dtype(op.name(), what)
+                .with_hint("cast it first with to_dtype")
+                .with_operands(|| vec![self.operand("self"), source.operand("source")]));
+        }
+        if dtype.is_floating_point() || !dtype.is_computable() {
+            return self.add(&dispatch::call_one(op, &[source, indices])?);
+        }
+        let wide = source.to_dtype(DType::I64)?;
+        let sums = dispatch::call_one(op, &[&wide, indices])?;
+        self.to_dtype(DType::I64)?.add(&sums)?.to_dtype(dtype)
     }
 
     /// Tensors one after the other along `dim` (`torch.cat`), in their common dtype.
@@ -497,6 +564,19 @@ impl Tensor {
             return Err(
                 Error::shape("cat", "zero-dim tensors can't be joined").with_hint("use stack")
             );
+        }
+        // An empty vector joins anything: PyTorch's oldest rule.
+        let is_nothing = |tensor: &Tensor| tensor.shape()[..] == [0];
+        if let Some(full) = tensors.iter().find(|tensor| !is_nothing(tensor))
+            && full.ndim() != 1
+            && tensors.iter().any(|tensor| is_nothing(tensor))
+        {
+            let rest: SmallVec<[&Tensor; 4]> = tensors
+                .iter()
+                .copied()
+                .filter(|tensor| !is_nothing(tensor))
+                .collect();
+            return Tensor::cat(&rest, dim);
         }
         let dim = resolve_dim("cat", dim, first.ndim())?;
         let same = tensors.iter().all(|tensor| tensor.dtype() == first.dtype());

@@ -208,6 +208,15 @@ impl Op for CrossEntropyGrad {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let loss = CrossEntropyLoss {
+        ignore_index: -100,
+        reduction: Reduction::Mean,
+    };
+    vec![Box::new(loss), Box::new(CrossEntropyGrad(loss))]
+}
+
 impl Tensor {
     /// The cross entropy between these logits `[n, c]` (or `[c]`, or `[n, c, ..]`) and target classes `[n]` (or zero-dim, or
     /// `[n, ..]`) of i64 (`torch.nn.functional.cross_entropy`).
@@ -216,48 +225,7 @@ impl Tensor {
         let context = |error: Error| {
             error.with_operands(|| vec![self.operand("logits"), targets.operand("targets")])
         };
-        let fits = match self.ndim() {
-            0 => false,
-            1 => targets.ndim() == 0,
-            _ => {
-                let spatial = self.shape()[..1].iter().chain(&self.shape()[2..]);
-                spatial.eq(targets.shape().iter())
-            }
-        };
-        if !fits {
-            return Err(context(
-                Error::shape(
-                    "cross_entropy",
-                    format!(
-                        "expected logits [n, c, ..] and targets [n, ..], got {} and {}",
-                        self.shape(),
-                        targets.shape()
-                    ),
-                )
-                .with_hint("targets are class numbers, one per row of logits"),
-            ));
-        }
-        let logits = match self.ndim() {
-            1 => self.unsqueeze(0)?,
-            2 => self.clone(),
-            _ => {
-                let classes = self.shape()[1];
-                let rows = self.transpose(1, -1)?;
-                // [n, .., c]: the order of the other dimensions must be that of the targets.
-                let rows = if self.ndim() == 3 {
-                    rows
-                } else {
-                    self.channels_last()?
-                };
-                rows.reshape_to(&Shape::new(&[self.numel() / classes.max(1), classes]))?
-            }
-        };
-        let flat = targets.reshape_to(&Shape::new(&[targets.numel()]))?;
-        let flat = if flat.dtype() == DType::I32 {
-            flat.to_dtype(DType::I64)?
-        } else {
-            flat
-        };
+        let (logits, flat) = self.class_rows("cross_entropy", targets).map_err(context)?;
         let loss = if options.weight.is_none() && options.label_smoothing == 0.0 {
             let op = CrossEntropyLoss {
                 ignore_index: options.ignore_index,
@@ -331,32 +299,48 @@ impl Tensor {
         }
     }
 
-    /// `[n, c, ..]` as `[n, .., c]`.
+    /// `[n, c, ..]` with targets `[n, ..]` as `[rows, c]` with targets `[rows]`.
     #[track_caller]
-    fn channels_last(&self) -> Result<Tensor> {
-        let order: Vec<isize> = [0]
-            .into_iter()
-            .chain(2..self.ndim() as isize)
-            .chain([1])
-            .collect();
-        self.permute(&order)
+    fn class_rows(&self, op: &'static str, targets: &Tensor) -> Result<(Tensor, Tensor)> {
+        let fits = match self.ndim() {
+            0 => false,
+            1 => targets.ndim() == 0,
+            _ => {
+                let spatial = self.shape()[..1].iter().chain(&self.shape()[2..]);
+                spatial.eq(targets.shape().iter())
+            }
+        };
+        if !fits {
+            let (scores, targets) = (self.shape(), targets.shape());
+            let what = format!(
+                "expected scores [n, c, ..] and targets [n, ..], got {scores} and {targets}"
+            );
+            return Err(Error::shape(op, what)
+                .with_hint("targets are class numbers, one per row of scores"));
+        }
+        let rows = match self.ndim() {
+            1 => self.unsqueeze(0)?,
+            2 => self.clone(),
+            _ => {
+                let last = (2..self.ndim() as isize).chain([1]);
+                let order: Vec<isize> = [0].into_iter().chain(last).collect();
+                let sizes = Shape::new(&[targets.numel(), self.shape()[1]]);
+                self.permute(&order)?.reshape_to(&sizes)?
+            }
+        };
+        let flat = targets.reshape_to(&Shape::new(&[targets.numel()]))?;
+        Ok((rows, flat))
     }
 
-    /// The negative of the chosen log-probabilities (`torch.nn.functional.nll_loss`): of `[n, c]` with targets `[n]`. Options
+    /// The negative of the chosen log-probabilities (`torch.nn.functional.nll_loss`), shaped as there. Options
     /// are those of [`cross_entropy`](Tensor::cross_entropy), without smoothing.
     #[track_caller]
     pub fn nll_loss(&self, targets: &Tensor, options: CrossEntropy<'_>) -> Result<Tensor> {
-        if self.ndim() != 2 || targets.ndim() != 1 || self.shape()[0] != targets.shape()[0] {
-            return Err(Error::shape(
-                "nll_loss",
-                format!(
-                    "expected log-probabilities [n, c] and targets [n], got {} and {}",
-                    self.shape(),
-                    targets.shape()
-                ),
-            )
-            .with_operands(|| vec![self.operand("self"), targets.operand("targets")]));
-        }
+        let context = |error: Error| {
+            error.with_operands(|| vec![self.operand("self"), targets.operand("targets")])
+        };
+        let shape = targets.shape();
+        let (rows, targets) = self.class_rows("nll_loss", targets).map_err(context)?;
         if targets.dtype() != DType::I64 {
             return Err(Error::dtype(
                 "nll_loss",
@@ -364,15 +348,15 @@ impl Tensor {
             ));
         }
         let counted = targets.ne(options.ignore_index)?;
-        let safe = counted.where_(targets, 0i64)?;
-        let chosen = self.gather(1, &safe.unsqueeze(1)?)?.squeeze(1)?;
+        let safe = counted.where_(&targets, 0i64)?;
+        let chosen = rows.gather(1, &safe.unsqueeze(1)?)?.squeeze(1)?;
         let mut factor = counted.to_dtype(self.dtype())?;
         if let Some(weight) = options.weight {
             factor = factor.mul(&weight.index_select(0, &safe)?)?;
         }
         let losses = (-(&chosen * &factor)).eval()?;
         match options.reduction {
-            Reduction::None => Ok(losses),
+            Reduction::None => losses.reshape_to(shape),
             Reduction::Sum => losses.sum_all(),
             Reduction::Mean => losses.sum_all()?.div(&factor.sum_all()?),
         }

@@ -1,6 +1,6 @@
 //! Matrix products: `matmul`, `linear`, `dot`, `outer`.
 
-use fireclay_core::{Dims, Error, Layout, Result, Shape};
+use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
 use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
 use smallvec::{SmallVec, smallvec};
 
@@ -26,7 +26,10 @@ impl Op for Matmul {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        let dtype = same_float("matmul", inputs)?;
+        let dtype = inputs[0].dtype;
+        if dtype != DType::I64 || inputs[1].dtype != DType::I64 {
+            same_float("matmul", inputs)?;
+        }
         let (a_batch, m, a_inner) = matrix_dims(inputs[0].shape());
         let (b_batch, b_inner, n) = matrix_dims(inputs[1].shape());
         let mismatch = |what: &str| {
@@ -58,6 +61,10 @@ impl Op for Matmul {
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        if call.dtype(0) == DType::I64 {
+            whole_product(&mut call);
+            return Ok(());
+        }
         match_float!("matmul", call.dtype(0), T => {
             let shape = call.output_shape(0);
             let (batch, m, n) = matrix_dims(shape);
@@ -113,6 +120,33 @@ impl Op for Matmul {
 
     fn autocast(&self) -> Autocast {
         Autocast::Low
+    }
+}
+
+/// The product of i64 matrices, wrapping around. Plain loops: whole numbers are for small sums.
+fn whole_product(call: &mut CpuCall<'_>) {
+    let (batch, m, n) = matrix_dims(call.output_shape(0));
+    let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
+    let (a_batch, a_strides) = strides(call.layout(0), batch);
+    let (b_batch, b_strides) = strides(call.layout(1), batch);
+    let (a, b) = (call.input_strided::<i64>(0), call.input_strided::<i64>(1));
+    let c = call.output::<i64>(0);
+    for (matrix, c) in c.chunks_mut((m * n).max(1)).enumerate() {
+        let (mut rest, mut a_at, mut b_at) = (matrix, 0, 0);
+        for dim in (0..batch.len()).rev() {
+            let index = rest % batch[dim];
+            rest /= batch[dim];
+            a_at += index * a_batch[dim];
+            b_at += index * b_batch[dim];
+        }
+        for (place, c) in c.iter_mut().enumerate() {
+            let (row, col) = (place / n, place % n);
+            let terms = (0..k).map(|inner| {
+                let a = a[a_at + row * a_strides.row + inner * a_strides.col];
+                a.wrapping_mul(b[b_at + inner * b_strides.row + col * b_strides.col])
+            });
+            *c = terms.fold(0, i64::wrapping_add);
+        }
     }
 }
 
@@ -240,11 +274,16 @@ impl Op for Linear {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    vec![Box::new(Matmul), Box::new(Linear)]
+}
+
 impl Tensor {
     /// Matrix product (`torch.matmul`): of vectors, matrices and batches of matrices, batch dimensions broadcast.
     ///
     /// `[m, k] @ [k, n]` gives `[m, n]`; a 1-dim operand is a row on the left, a column on the right, and its
-    /// dimension is not in the result.
+    /// dimension is not in the result. Both have one dtype; whole numbers wrap around.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         if self.ndim() == 0 || other.ndim() == 0 {
@@ -253,6 +292,11 @@ impl Tensor {
                     .with_hint("use mul for a zero-dim tensor")
                     .with_operands(|| vec![self.operand("self"), other.operand("other")]),
             );
+        }
+        let dtype = self.dtype();
+        if dtype.is_integer() && dtype != DType::I64 && other.dtype() == dtype {
+            let (a, b) = (self.to_dtype(DType::I64)?, other.to_dtype(DType::I64)?);
+            return a.matmul(&b)?.to_dtype(dtype);
         }
         let a = if self.ndim() == 1 {
             self.unsqueeze(0)?

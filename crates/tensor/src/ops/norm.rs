@@ -360,6 +360,27 @@ fn per_channel(tensor: &Tensor, ndim: usize) -> Result<Tensor> {
     tensor.reshape_to(&sizes.into())
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let layer_norm = LayerNorm {
+        dims: 1,
+        eps: 0.0,
+        weight: false,
+        bias: false,
+    };
+    let batch_norm = BatchNormTraining {
+        eps: 0.0,
+        weight: false,
+        bias: false,
+    };
+    vec![
+        Box::new(layer_norm),
+        Box::new(LayerNormGrad(layer_norm)),
+        Box::new(batch_norm),
+        Box::new(BatchNormGrad),
+    ]
+}
+
 impl Tensor {
     /// Normalises over the last dimensions, whose sizes are `normalized_shape`: mean 0 and variance 1, then times `weight`
     /// plus `bias` (`torch.nn.functional.layer_norm`; its default `eps` is 1e-5).
@@ -434,7 +455,15 @@ impl Tensor {
         match running {
             Some((mean, variance)) if !training => {
                 let wide = |tensor: &Tensor| per_channel(tensor, self.ndim());
-                let mut scale = (Formula::from(&wide(variance)?) + eps).rsqrt();
+                // 16-bit statistics are widened, so that nothing but the result is rounded.
+                let precise = |tensor: Tensor| {
+                    if tensor.dtype().is_half() {
+                        tensor.to_dtype(DType::F32)
+                    } else {
+                        Ok(tensor)
+                    }
+                };
+                let mut scale = (Formula::from(&precise(wide(variance)?)?) + eps).rsqrt();
                 if let Some(weight) = weight {
                     scale = scale * &wide(weight)?;
                 }

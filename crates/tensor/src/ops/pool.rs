@@ -334,6 +334,29 @@ impl Op for AdaptiveAvgPool2d {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let (window, average) = (Pool2d::new([1, 1]), AvgPool2d::new([1, 1]));
+    let (size, shape) = ([1, 1], Shape::scalar());
+    vec![
+        Box::new(MaxPool2d(window)),
+        Box::new(MaxPool2dGrad {
+            window,
+            shape: shape.clone(),
+        }),
+        Box::new(AveragePool2d(average)),
+        Box::new(AveragePool2dGrad {
+            window: average,
+            shape: shape.clone(),
+        }),
+        Box::new(AdaptiveAvgPool2d { size, of: None }),
+        Box::new(AdaptiveAvgPool2d {
+            size,
+            of: Some(shape),
+        }),
+    ]
+}
+
 impl Tensor {
     /// The largest value of each window of images `[n, c, h, w]` or `[c, h, w]`; NaN where there is one
     /// (`torch.nn.functional.max_pool2d`).

@@ -148,6 +148,33 @@ impl Op for Dropout {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let draw = RngState::default();
+    let fill = |distribution| -> Box<dyn Op> {
+        Box::new(Fill {
+            distribution,
+            draw,
+            shape: Shape::scalar(),
+            dtype: DType::F32,
+        })
+    };
+    vec![
+        fill(Distribution::Uniform {
+            low: 0.0,
+            high: 1.0,
+        }),
+        fill(Distribution::Normal {
+            mean: 0.0,
+            std: 1.0,
+        }),
+        fill(Distribution::Integers { low: 0, high: 1 }),
+        fill(Distribution::Bernoulli { p: 0.5 }),
+        fill(Distribution::Permutation),
+        Box::new(Dropout { p: 0.5, draw }),
+    ]
+}
+
 impl Tensor {
     /// Uniform numbers from [0, 1), f32 (`torch.rand`).
     #[track_caller]

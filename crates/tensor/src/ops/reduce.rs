@@ -178,6 +178,27 @@ impl Op for Reduce {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let kinds = [
+        Kind::Sum,
+        Kind::Mean,
+        Kind::Amax,
+        Kind::Amin,
+        Kind::Argmax,
+        Kind::Argmin,
+    ];
+    let reduce = |kind| -> Box<dyn Op> {
+        Box::new(Reduce {
+            kind,
+            start: 0,
+            end: 1,
+            keepdim: false,
+        })
+    };
+    kinds.into_iter().map(reduce).collect()
+}
+
 impl Tensor {
     /// The sum over `dims`, all of them if empty (`torch.sum`). Whole numbers and bools are summed as i64.
     #[track_caller]
@@ -235,13 +256,24 @@ impl Tensor {
     /// Whether any element over `dims` (all if empty) is true or not zero (`torch.any`).
     #[track_caller]
     pub fn any(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
-        self.ne(0i64)?.sum(dims, keepdim)?.gt(0i64)
+        let any = self.ne(0i64)?.sum(dims, keepdim)?.gt(0i64)?;
+        any.to_dtype(self.truth_dtype())
     }
 
     /// Whether all elements over `dims` (all if empty) are true or not zero (`torch.all`).
     #[track_caller]
     pub fn all(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
-        self.eq(0i64)?.sum(dims, keepdim)?.eq(0i64)
+        let all = self.eq(0i64)?.sum(dims, keepdim)?.eq(0i64)?;
+        all.to_dtype(self.truth_dtype())
+    }
+
+    /// `any` and `all` answer bool, but u8 for u8, as in PyTorch.
+    fn truth_dtype(&self) -> DType {
+        if self.dtype() == DType::U8 {
+            DType::U8
+        } else {
+            DType::Bool
+        }
     }
 
     /// The variance over `dims`, all of them if empty: squared distances from the mean over `n - correction`
@@ -251,16 +283,23 @@ impl Tensor {
         let mean = self.mean(dims, true)?;
         let count = self.numel() as f64 / mean.numel().max(1) as f64;
         let squares = (self - &mean).square().eval()?;
-        // Without a degree of freedom: NaN from 0/0, infinity from x/0, as in PyTorch.
-        squares
-            .sum(dims, keepdim)?
-            .div((count - correction).max(0.0))
+        let sum = squares.sum(dims, keepdim)?;
+        let freedom = count - correction;
+        // Without a degree of freedom: NaN from 0/0, infinity from x/0. Gradients then are NaN or infinite over all dimensions,
+        // and over some of them those of a negative divisor. All as in PyTorch.
+        if freedom > 0.0 || dims.is_empty() || self.ndim() == 0 {
+            return sum.div(freedom.max(0.0));
+        }
+        (&sum / freedom + &sum.detach() / 0.0).eval()
     }
 
     /// The standard deviation: the root of [`var`](Tensor::var) (`torch.std`).
     #[track_caller]
     pub fn std(&self, dims: &[isize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        self.var(dims, correction, keepdim)?.sqrt()
+        let var = Formula::from(self.var(dims, correction, keepdim)?);
+        // The gradient is 0, not infinite, where the deviation is.
+        let none = var.eq(0.0);
+        none.where_(0.0, none.where_(1.0, var).sqrt()).eval()
     }
 
     /// `log(sum(exp(x)))` over `dims`, without overflow (`torch.logsumexp`).
@@ -296,6 +335,16 @@ impl Tensor {
     #[track_caller]
     fn chosen(&self, kind: Kind, dims: &[isize], keepdim: bool) -> Result<Tensor> {
         let dtype = self.dtype();
+        if dtype == DType::Bool && matches!(kind, Kind::Argmax | Kind::Argmin) {
+            let name = if kind == Kind::Argmax {
+                "argmax"
+            } else {
+                "argmin"
+            };
+            return Err(Error::dtype(name, "bool is not taken")
+                .with_hint("cast it first: to_dtype(DType::U8)")
+                .with_operands(|| vec![self.operand("self")]));
+        }
         if !dtype.is_computable() || dtype.is_floating_point() || dtype == DType::I64 {
             return self.reduce(kind, dims, keepdim);
         }

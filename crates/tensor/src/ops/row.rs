@@ -10,17 +10,21 @@
 /// ```
 ///
 /// In `eval` the type `A` is the lane type. `eval number` bodies use [`Num`](fireclay_core::arith::Num) only and serve whole
-/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith). In `grad`, the operands, the result and its
+/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith); `eval float_or_whole` has a body for each,
+/// parted by a semicolon. In `grad`, the operands, the result and its
 /// gradient are formulas. The row makes the eager `Tensor` method and the `Formula` method.
 macro_rules! pointwise {
     ($($(#[$doc:meta])* $Name:ident, $method:ident($($x:ident),+), $typing:ident, saves $saves:expr, autocast $autocast:ident,
-        eval $class:ident { $eval:expr }, grad($gy:ident, $gg:ident) { $grad:expr };)*) => {
+        eval $class:ident { $eval:expr $(; $whole:expr)? }, grad($gy:ident, $gg:ident) { $grad:expr };)*) => {
+        /// Every row of this file.
+        pub(super) const FUNCTIONS: &[&dyn $crate::function::Function] = &[$(&$Name),*];
+
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug)]
             pub struct $Name;
 
-            $crate::ops::row::pointwise!(@eval $class, $Name, ($($x),+), $eval);
+            $crate::ops::row::pointwise!(@eval $class, $Name, ($($x),+), $eval $(, $whole)?);
 
             impl $crate::function::Function for $Name {
                 fn name(&self) -> &'static str {
@@ -79,6 +83,20 @@ macro_rules! pointwise {
             #[inline(always)]
             fn eval<A: fireclay_core::arith::Arith>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
                 [$eval]
+            }
+        }
+    };
+    // A function with a rule of its own for whole numbers (`pow`).
+    (@eval float_or_whole, $Name:ident, ($($x:ident),+), $eval:expr, $whole:expr) => {
+        impl fireclay_core::pointwise::Pointwise<{ [$(stringify!($x)),+].len() }, 1> for $Name {
+            const WHOLE: bool = true;
+            #[inline(always)]
+            fn eval<A: fireclay_core::arith::Arith>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                [$eval]
+            }
+            #[inline(always)]
+            fn eval_int<A: fireclay_core::arith::Num>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                [$whole]
             }
         }
     };

@@ -95,6 +95,16 @@ impl Op for SoftmaxGrad {
     }
 }
 
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let of = |log| Softmax { log };
+    vec![
+        Box::new(of(false)),
+        Box::new(of(true)),
+        Box::new(SoftmaxGrad(of(false))),
+    ]
+}
+
 impl Tensor {
     /// `exp(x) / sum(exp(x))` along `dim` (`torch.softmax`).
     #[track_caller]

@@ -16,14 +16,11 @@ pointwise! {
     /// `|x|` (`torch.abs`). The derivative at 0 is 0.
     Abs, abs(x), Promote, saves Saves::INPUTS, autocast Keep,
         eval number { x.abs() }, grad(y, g) { [Some(g * x.sign())] };
-    /// -1, 0 or 1 as `x` is negative, zero or positive; NaN for NaN (`torch.sgn` of reals).
+    /// -1, 0 or 1 as `x` is negative, zero or positive; 0 for NaN (`torch.sign`).
     Sign, sign(x), Promote, saves Saves::NONE, autocast Keep,
-        eval number { {
-            let sign = A::truth(x.gt(A::int(0))) - A::truth(x.lt(A::int(0)));
-            A::select(x.ne(x), x, sign)
-        } }, grad(y, g) { [Some(g * 0.0)] };
+        eval number { A::truth(x.gt(A::int(0))) - A::truth(x.lt(A::int(0))) }, grad(y, g) { [Some(g * 0.0)] };
     /// `x * x` (`torch.square`).
-    Square, square(x), Promote, saves Saves::INPUTS, autocast Keep,
+    Square, square(x), PromoteWhole, saves Saves::INPUTS, autocast Keep,
         eval number { x * x }, grad(y, g) { [Some(g * x * 2.0)] };
     /// Square root (`torch.sqrt`).
     Sqrt, sqrt(x), Float, saves Saves::OUTPUTS, autocast Keep,
@@ -103,9 +100,11 @@ pointwise! {
         } },
         grad(y, g) { {
             let scale = TWO_OVER_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
-            let t = ((x * x * x * 0.044715 + x) * scale).tanh();
-            let slope = (x * x * (3.0 * 0.044715) + 1.0) * scale;
-            [Some(g * ((&t + 1.0) * 0.5 + x * 0.5 * (1.0 - &t * &t) * slope))]
+            // With z twice tanh's argument: (1 + tanh) / 2 = s(z) and (1 - tanh^2) / 4 = s(z) s(-z), which doesn't cancel.
+            let z = (x * x * x * 0.044715 + x) * (scale * 2.0);
+            let slope = (x * x * (3.0 * 0.044715) + 1.0) * (scale * 2.0);
+            let s = z.sigmoid();
+            [Some(g * (&s + x * &s * (-z).sigmoid() * slope))]
         } };
     /// Rounded down (`torch.floor`).
     Floor, floor(x), Promote, saves Saves::NONE, autocast Keep,

@@ -28,6 +28,11 @@ pub(crate) enum View {
     },
     Unsqueeze(usize),
     Squeeze(usize),
+    /// This layout of the storage, in place of `base`.
+    AsStrided {
+        layout: Layout,
+        base: Layout,
+    },
 }
 
 impl View {
@@ -41,6 +46,7 @@ impl View {
             View::Select { .. } => "select",
             View::Unsqueeze(_) => "unsqueeze",
             View::Squeeze(_) => "squeeze",
+            View::AsStrided { .. } => "as_strided",
         }
     }
 
@@ -59,6 +65,10 @@ impl View {
             }),
             View::Transpose(dim0, dim1) => Ok(input.transpose(*dim0, *dim1)),
             View::Permute(dims) => Ok(input.permute(dims)),
+            View::Expand(shape) if shape.checked_numel().is_none() => Err(Error::shape(
+                "expand",
+                format!("{shape} has more elements than can be counted"),
+            )),
             View::Expand(shape) => input.expand(shape).ok_or_else(|| {
                 Error::shape(
                     "expand",
@@ -75,6 +85,7 @@ impl View {
             View::Select { dim, index } => Ok(input.select(*dim, *index)),
             View::Unsqueeze(dim) => Ok(input.unsqueeze(*dim)),
             View::Squeeze(dim) => Ok(input.squeeze(*dim)),
+            View::AsStrided { layout, .. } => Ok(layout.clone()),
         }
     }
 }
@@ -119,9 +130,36 @@ impl Op for View {
                 };
                 dispatch::call_one(embed, &[grad])?
             }
+            View::AsStrided { layout, base } => {
+                if base.overlaps_itself() {
+                    return Err(Error::Autograd {
+                        op: self.name(),
+                        what: "no gradient where the input's own elements share memory".into(),
+                        context: fireclay_core::Context::hint("call contiguous() first"),
+                    });
+                }
+                as_strided_grad(grad, layout, base)?
+            }
         };
         Ok(smallvec![Some(back)])
     }
+}
+
+/// The transpose of [`View::AsStrided`]: adds the gradient up over the storage and reads it through the input's layout.
+fn as_strided_grad(grad: &Tensor, layout: &Layout, base: &Layout) -> Result<Tensor> {
+    let numel = layout.end().unwrap_or(0).max(base.end().unwrap_or(0));
+    let mut places: Vec<i64> = vec![layout.offset() as i64];
+    for (&size, &stride) in layout.shape().iter().zip(layout.strides()) {
+        places = places
+            .iter()
+            .flat_map(|&place| (0..size).map(move |index| place + (index * stride) as i64))
+            .collect();
+    }
+    let places = Tensor::from_slice(&places, &[places.len()], grad.device())?;
+    let flat = grad.reshape_to(&Shape::new(&[grad.numel()]))?;
+    let storage = Tensor::full_of(&[numel], 0i64, grad.dtype(), grad.device())?;
+    let storage = storage.index_add(0, &places, &flat)?;
+    storage.as_strided(base.shape(), base.strides(), base.offset())
 }
 
 /// Zeros of `shape` with the input where `view` looks: the transpose of a slice or selection.
@@ -155,6 +193,9 @@ impl Op for Embed {
         // SAFETY: the output is contiguous and ours; `ptr` checked its bounds. All-zero bytes are the number 0.
         unsafe { base.write_bytes(0, output.layout.numel() * size) };
         let inner = self.view.layout(output.layout)?;
+        if inner.numel() == 0 {
+            return Ok(());
+        }
         assert!(
             inner.end().is_some_and(|end| end <= output.layout.numel()),
             "a view reaches beyond its base"
@@ -181,6 +222,37 @@ impl Op for Embed {
             &[context.grad_output()]
         )?)])
     }
+}
+
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let (dim, layout) = (0, Layout::contiguous(Shape::scalar()));
+    let slice = View::Slice {
+        dim,
+        start: 0,
+        length: 1,
+        step: 1,
+    };
+    let views = [
+        View::Reshape(Shape::scalar()),
+        View::Transpose(0, 1),
+        View::Permute(Dims::new()),
+        View::Expand(Shape::scalar()),
+        View::Select { dim, index: 0 },
+        View::Unsqueeze(dim),
+        View::Squeeze(dim),
+        View::AsStrided {
+            layout: layout.clone(),
+            base: layout,
+        },
+        slice.clone(),
+    ];
+    let embed = Embed {
+        view: slice,
+        shape: Shape::scalar(),
+    };
+    let views = views.into_iter().map(|view| Box::new(view) as Box<dyn Op>);
+    views.chain([Box::new(embed) as Box<dyn Op>]).collect()
 }
 
 impl Tensor {
@@ -340,6 +412,32 @@ impl Tensor {
             },
             &[self],
         )
+    }
+
+    /// A view of the storage with this shape, strides and offset, all in elements (`torch.as_strided`). An error where it
+    /// reaches beyond the storage. Elements that share memory share their gradients; an in-place op on them is undefined.
+    #[track_caller]
+    pub fn as_strided(&self, shape: &[usize], strides: &[usize], offset: usize) -> Result<Tensor> {
+        let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
+        if shape.len() != strides.len() {
+            let what = format!("one stride per size, got {strides:?} for {shape:?}");
+            return Err(context(Error::shape("as_strided", what)));
+        }
+        let layout = Layout::strided(Shape::new(shape), strides.into(), offset);
+        let held = self.0.storage.nbytes() / self.dtype().size();
+        if shape
+            .iter()
+            .try_fold(1usize, |numel, &size| numel.checked_mul(size))
+            .is_none()
+            || layout.end().is_none_or(|end| end > held)
+        {
+            let what = format!(
+                "{shape:?} with strides {strides:?} from {offset} reaches beyond a storage of {held} elements"
+            );
+            return Err(context(Error::argument("as_strided", what)));
+        }
+        let base = self.layout().clone();
+        dispatch::call_one(View::AsStrided { layout, base }, &[self])
     }
 
     /// Elements `start`, `start + step`, ... below `end` of `dim`, as Python's `start:end:step`: negative bounds count from the

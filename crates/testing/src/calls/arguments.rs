@@ -1,0 +1,269 @@
+//! `Call`: the arguments of a golden case by PyTorch's names.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fireclay_tensor::{Arg, DType, Reduction, Scalar, Tensor};
+use serde_json::Value;
+
+use super::{Refusal, unsupported};
+use crate::golden::Case;
+
+/// An op's name with its inputs and arguments, which remembers what was read.
+pub struct Call<'a> {
+    case: &'a Case,
+    tensors: &'a BTreeMap<String, Tensor>,
+    read: RefCell<BTreeSet<String>>,
+}
+
+type Found<T> = Result<T, Refusal>;
+
+impl<'a> Call<'a> {
+    /// The call that `case` describes, with its input tensors by key.
+    pub fn new(case: &'a Case, tensors: &'a BTreeMap<String, Tensor>) -> Call<'a> {
+        Call {
+            case,
+            tensors,
+            read: RefCell::default(),
+        }
+    }
+
+    /// What is called: a path under `torch`.
+    pub fn op(&self) -> &'a str {
+        &self.case.op
+    }
+
+    /// An argument or input that nobody asked for, if there is one.
+    pub(super) fn unread(&self) -> Option<String> {
+        let read = self.read.borrow();
+        let given = self.names().map(|(name, _)| name);
+        let given = given.chain(self.case.entries("args").map(|(name, _)| name));
+        given
+            .into_iter()
+            .find(|&name| !read.contains(name))
+            .map(str::to_owned)
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let names = self.case.list("names").iter().filter_map(Value::as_str);
+        names.zip(self.case.list("inputs"))
+    }
+
+    fn input(&self, name: &str) -> Option<&'a Value> {
+        let found = self.names().find(|(given, _)| *given == name);
+        found.map(|(_, item)| {
+            self.read.borrow_mut().insert(name.to_owned());
+            item
+        })
+    }
+
+    /// The decoded argument `name`; None if it is absent or null.
+    pub(super) fn argument(&self, name: &str) -> Option<&'a Value> {
+        let value = self.case.field("args").get(name)?;
+        self.read.borrow_mut().insert(name.to_owned());
+        Some(value).filter(|value| !value.is_null())
+    }
+
+    /// The input tensor `name`.
+    pub(super) fn tensor(&self, name: &str) -> Found<&'a Tensor> {
+        self.maybe_tensor(name)?
+            .ok_or_else(|| unsupported(format!("{name} is no tensor")))
+    }
+
+    /// The input tensor `name`; None if it is absent or null.
+    pub(super) fn maybe_tensor(&self, name: &str) -> Found<Option<&'a Tensor>> {
+        match self.input(name) {
+            None => {
+                // A tensor argument may be given as null.
+                let given = self.argument(name);
+                match given {
+                    None => Ok(None),
+                    Some(_) => Err(unsupported(format!("{name} as a number"))),
+                }
+            }
+            Some(Value::Null) => Ok(None),
+            Some(Value::String(key)) => Ok(Some(&self.tensors[key])),
+            Some(_) => Err(unsupported(format!("{name} as a list"))),
+        }
+    }
+
+    /// The input list `name`.
+    pub(super) fn tensors(&self, name: &str) -> Found<Vec<&'a Tensor>> {
+        match self.input(name) {
+            Some(Value::Array(items)) => items
+                .iter()
+                .map(|item| match item {
+                    Value::String(key) => Ok(&self.tensors[key]),
+                    _ => Err(unsupported(format!("{name} with nothing in it"))),
+                })
+                .collect(),
+            None => match self.argument(name) {
+                Some(Value::Array(items)) if items.is_empty() => Ok(Vec::new()),
+                _ => Err(unsupported(format!("no list {name}"))),
+            },
+            Some(_) => Err(unsupported(format!("{name} is no list"))),
+        }
+    }
+
+    /// An operand that is a tensor or a number.
+    pub(super) fn operand(&self, name: &str) -> Found<Arg<'a>> {
+        match self.input(name) {
+            Some(Value::String(key)) => Ok(Arg::Tensor(&self.tensors[key])),
+            Some(_) => Err(unsupported(format!("{name} is no tensor"))),
+            None => self
+                .scalar(name)?
+                .map(Arg::Number)
+                .ok_or_else(|| unsupported(format!("no {name}"))),
+        }
+    }
+
+    /// A number or truth value; None if it is absent.
+    pub(super) fn scalar(&self, name: &str) -> Found<Option<Scalar>> {
+        self.argument(name)
+            .map(|value| decode(name, value))
+            .transpose()
+    }
+
+    /// A number as f64, or PyTorch's default.
+    pub(super) fn float(&self, name: &str, default: f64) -> Found<f64> {
+        Ok(self.scalar(name)?.map_or(default, Scalar::to_f64))
+    }
+
+    /// A whole number; None if it is absent.
+    pub(super) fn maybe_int(&self, name: &str) -> Found<Option<i64>> {
+        match self.scalar(name)? {
+            None => Ok(None),
+            Some(Scalar::I64(value)) => Ok(Some(value)),
+            Some(other) => Err(Refusal::RuledOut(format!("{name} is {other}"))),
+        }
+    }
+
+    /// A whole number, or PyTorch's default.
+    pub(super) fn int(&self, name: &str, default: i64) -> Found<i64> {
+        Ok(self.maybe_int(name)?.unwrap_or(default))
+    }
+
+    /// A dimension, or PyTorch's default.
+    pub(super) fn dim(&self, name: &str, default: isize) -> Found<isize> {
+        Ok(self.int(name, default as i64)? as isize)
+    }
+
+    /// A dimension that must be given.
+    pub(super) fn given_dim(&self, name: &str) -> Found<isize> {
+        match self.maybe_int(name)? {
+            Some(dim) => Ok(dim as isize),
+            None => Err(unsupported(format!("without {name}"))),
+        }
+    }
+
+    /// A whole number that isn't negative.
+    pub(super) fn size(&self, name: &str) -> Found<usize> {
+        let value = self
+            .maybe_int(name)?
+            .ok_or_else(|| unsupported(format!("without {name}")))?;
+        to_size(name, value)
+    }
+
+    /// A list of whole numbers, or one; None if it is absent.
+    pub(super) fn ints(&self, name: &str) -> Found<Option<Vec<i64>>> {
+        let Some(value) = self.argument(name) else {
+            return Ok(None);
+        };
+        let whole = |value: &Value| {
+            value
+                .as_i64()
+                .ok_or_else(|| Refusal::RuledOut(format!("{name} has {value}")))
+        };
+        match value {
+            Value::Array(items) => Ok(Some(items.iter().map(whole).collect::<Found<_>>()?)),
+            value => Ok(Some(vec![whole(value)?])),
+        }
+    }
+
+    /// Dimensions, or sizes of which one may be -1.
+    pub(super) fn dims(&self, name: &str) -> Found<Vec<isize>> {
+        let ints = self.ints(name)?.unwrap_or_default();
+        Ok(ints.into_iter().map(|value| value as isize).collect())
+    }
+
+    /// Sizes that aren't negative.
+    pub(super) fn sizes(&self, name: &str) -> Found<Vec<usize>> {
+        let ints = self
+            .ints(name)?
+            .ok_or_else(|| unsupported(format!("without {name}")))?;
+        ints.into_iter().map(|value| to_size(name, value)).collect()
+    }
+
+    /// One size for both directions, or a pair of them.
+    pub(super) fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
+        if let Some(Value::String(text)) = self.argument(name) {
+            return Err(unsupported(format!("{name}=\"{text}\"")));
+        }
+        let Some(ints) = self.ints(name)?.filter(|ints| !ints.is_empty()) else {
+            return Ok(default);
+        };
+        match *ints {
+            [both] => Ok([to_size(name, both)?; 2]),
+            [first, second] => Ok([to_size(name, first)?, to_size(name, second)?]),
+            _ => Err(Refusal::RuledOut(format!(
+                "{name} has {} sizes",
+                ints.len()
+            ))),
+        }
+    }
+
+    /// A truth value, or PyTorch's default.
+    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
+        self.argument(name)
+            .and_then(Value::as_bool)
+            .unwrap_or(default)
+    }
+
+    /// A text; None if it is absent.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.argument(name).and_then(Value::as_str)
+    }
+
+    /// A dtype; None if it is absent.
+    pub(super) fn dtype(&self, name: &str) -> Found<Option<DType>> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.torch_name() == text)
+            .map(Some)
+            .ok_or_else(|| unsupported(format!("dtype {text}")))
+    }
+
+    /// A loss's `reduction`.
+    pub(super) fn reduction(&self) -> Found<Reduction> {
+        match self.text("reduction") {
+            None | Some("mean") => Ok(Reduction::Mean),
+            Some("sum") => Ok(Reduction::Sum),
+            Some("none") => Ok(Reduction::None),
+            Some(other) => Err(unsupported(format!("reduction=\"{other}\""))),
+        }
+    }
+}
+
+fn to_size(name: &str, value: i64) -> Found<usize> {
+    usize::try_from(value).map_err(|_| Refusal::RuledOut(format!("{name} has {value}")))
+}
+
+fn decode(name: &str, value: &Value) -> Found<Scalar> {
+    Ok(match value {
+        Value::Bool(value) => Scalar::Bool(*value),
+        Value::Number(number) => match number.as_i64() {
+            Some(value) => Scalar::I64(value),
+            None => Scalar::F64(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => match text.as_str() {
+            "inf" => Scalar::F64(f64::INFINITY),
+            "-inf" => Scalar::F64(f64::NEG_INFINITY),
+            "nan" => Scalar::F64(f64::NAN),
+            _ => return Err(unsupported(format!("{name}=\"{text}\""))),
+        },
+        _ => return Err(Refusal::RuledOut(format!("{name} is {value}"))),
+    })
+}

@@ -1,0 +1,122 @@
+//! What `torch.nn.functional` has besides activations and losses.
+
+use fireclay_tensor::{AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
+
+use super::{Answer, Call, Refusal, one, unsupported};
+
+pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
+    Some(match call.op() {
+        "nn.functional.linear" => linear(call),
+        "nn.functional.embedding" => embedding(call),
+        "nn.functional.conv2d" => conv2d(call),
+        "nn.functional.max_pool2d" => max_pool2d(call),
+        "nn.functional.avg_pool2d" => avg_pool2d(call),
+        "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool2d(call),
+        "nn.functional.batch_norm" => batch_norm(call),
+        "nn.functional.layer_norm" => layer_norm(call),
+        "nn.functional.dropout" => dropout(call),
+        _ => return None,
+    })
+}
+
+fn linear(call: &Call<'_>) -> Answer {
+    let (weight, bias) = (call.tensor("weight")?, call.maybe_tensor("bias")?);
+    one(call.tensor("input")?.linear(weight, bias))
+}
+
+fn embedding(call: &Call<'_>) -> Answer {
+    if call.maybe_int("padding_idx")?.is_some() {
+        return Err(unsupported("padding_idx"));
+    }
+    if call.flag("scale_grad_by_freq", false) {
+        return Err(unsupported("scale_grad_by_freq"));
+    }
+    one(call.tensor("weight")?.embedding(call.tensor("input")?))
+}
+
+fn conv2d(call: &Call<'_>) -> Answer {
+    let options = Conv2dOptions {
+        stride: call.pair("stride", [1, 1])?,
+        padding: call.pair("padding", [0, 0])?,
+        dilation: call.pair("dilation", [1, 1])?,
+        groups: match call.maybe_int("groups")? {
+            Some(_) => call.size("groups")?,
+            None => 1,
+        },
+    };
+    let (weight, bias) = (call.tensor("weight")?, call.maybe_tensor("bias")?);
+    one(call.tensor("input")?.conv2d(weight, bias, options))
+}
+
+fn window(call: &Call<'_>) -> Result<Pool2d, Refusal> {
+    let kernel = call.pair("kernel_size", [0, 0])?;
+    Ok(Pool2d {
+        kernel,
+        stride: call.pair("stride", kernel)?,
+        padding: call.pair("padding", [0, 0])?,
+        dilation: call.pair("dilation", [1, 1])?,
+        ceil_mode: call.flag("ceil_mode", false),
+    })
+}
+
+fn max_pool2d(call: &Call<'_>) -> Answer {
+    let (x, window) = (call.tensor("input")?, window(call)?);
+    if call.flag("return_indices", false) {
+        let (values, indices) = x.max_pool2d_with_indices(window)?;
+        return Ok(vec![values, indices]);
+    }
+    one(x.max_pool2d(window))
+}
+
+fn avg_pool2d(call: &Call<'_>) -> Answer {
+    let divisor_override = match call.maybe_int("divisor_override")? {
+        Some(_) => Some(call.size("divisor_override")?),
+        None => None,
+    };
+    let window = AvgPool2d {
+        window: window(call)?,
+        count_include_pad: call.flag("count_include_pad", true),
+        divisor_override,
+    };
+    one(call.tensor("input")?.avg_pool2d(window))
+}
+
+fn adaptive_avg_pool2d(call: &Call<'_>) -> Answer {
+    if call
+        .argument("output_size")
+        .is_some_and(|size| size.to_string().contains("null"))
+    {
+        return Err(unsupported("an output size of None"));
+    }
+    let size = call.pair("output_size", [0, 0])?;
+    one(call.tensor("input")?.adaptive_avg_pool2d(size))
+}
+
+fn batch_norm(call: &Call<'_>) -> Answer {
+    let mean = call.maybe_tensor("running_mean")?;
+    let variance = call.maybe_tensor("running_var")?;
+    let options = BatchNorm {
+        weight: call.maybe_tensor("weight")?,
+        bias: call.maybe_tensor("bias")?,
+        running: mean.zip(variance),
+        training: call.flag("training", false),
+        momentum: call.float("momentum", 0.1)?,
+        eps: call.float("eps", 1e-5)?,
+    };
+    if options.running.is_none() && !options.training {
+        return Err(Refusal::RuledOut("evaluation without statistics".into()));
+    }
+    one(call.tensor("input")?.batch_norm(options))
+}
+
+fn layer_norm(call: &Call<'_>) -> Answer {
+    let shape = call.sizes("normalized_shape")?;
+    let (weight, bias) = (call.maybe_tensor("weight")?, call.maybe_tensor("bias")?);
+    let eps = call.float("eps", 1e-5)?;
+    one(call.tensor("input")?.layer_norm(&shape, weight, bias, eps))
+}
+
+fn dropout(call: &Call<'_>) -> Answer {
+    let (p, training) = (call.float("p", 0.5)?, call.flag("training", true));
+    one(call.tensor("input")?.dropout(p, training))
+}

@@ -1,0 +1,73 @@
+//! Compares tensors as the golden format says: by dtype, shape, and value within tolerances.
+
+use fireclay_tensor::{DType, Tensor};
+
+/// How far a value may be off: `|got - want| <= atol + rtol * |want|`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// Relative to the expected value.
+    pub rtol: f64,
+    /// Whatever the expected value.
+    pub atol: f64,
+    /// Whether the sign of a zero counts.
+    pub signed_zero: bool,
+}
+
+impl Tolerance {
+    /// Within these limits; signs of zeros don't count.
+    pub fn new(rtol: f64, atol: f64) -> Tolerance {
+        Tolerance {
+            rtol,
+            atol,
+            signed_zero: false,
+        }
+    }
+}
+
+/// Whether `got` is `want`; the text says what differs.
+///
+/// NaN matches NaN only, an infinity the same infinity only; whole numbers and bools match if they are equal.
+pub fn matches(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), String> {
+    if got.dtype() != want.dtype() {
+        return Err(format!("dtype {}, expected {}", got.dtype(), want.dtype()));
+    }
+    if got.shape() != want.shape() {
+        return Err(format!("shape {}, expected {}", got.shape(), want.shape()));
+    }
+    if !want.dtype().is_floating_point() {
+        if got.to_bytes() != want.to_bytes() {
+            return Err(format!("values differ: {got:?}, expected {want:?}"));
+        }
+        return Ok(());
+    }
+    for (place, (got, want)) in values(got).into_iter().zip(values(want)).enumerate() {
+        let fits = if want.is_finite() {
+            (got - want).abs() <= tolerance.atol + tolerance.rtol * want.abs()
+        } else {
+            got == want || (got.is_nan() && want.is_nan())
+        };
+        if !fits {
+            return Err(format!("{got:e} at place {place}, expected {want:e}"));
+        }
+        if tolerance.signed_zero && want == 0.0 && got.is_sign_negative() != want.is_sign_negative()
+        {
+            return Err(format!("{got:?} at place {place}, expected {want:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The elements as f64, in order.
+///
+/// # Panics
+/// If the dtype is stored only.
+pub fn values(tensor: &Tensor) -> Vec<f64> {
+    let wide = tensor.detach().to_dtype(DType::F64);
+    wide.and_then(|wide| wide.to_vec::<f64>())
+        .expect("ops compute with the dtypes of golden cases")
+}
+
+/// Whether both have the same dtype, shape and bytes.
+pub fn same_bits(a: &Tensor, b: &Tensor) -> bool {
+    a.dtype() == b.dtype() && a.shape() == b.shape() && a.to_bytes() == b.to_bytes()
+}

@@ -1,0 +1,10 @@
+//! What Fireclay's tests share: golden cases made by PyTorch, gradient checks, samples of every op.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod compare;
+pub mod draw;
+pub mod golden;
+pub mod gradcheck;
+pub mod samples;
+pub mod verdict;

@@ -1,0 +1,81 @@
+//! A sample of every op: a call with inputs at which it is smooth. The generated tests are made of them.
+//!
+//! Inputs are f64, but for indices (i64) and conditions (bool); ranges avoid kinks and poles.
+
+mod arranged;
+mod pointwise;
+mod reduced;
+mod weighted;
+
+use std::rc::Rc;
+
+use fireclay_tensor::{Result, Tensor};
+
+use crate::draw::Draw;
+
+/// A call of an op.
+#[derive(Clone)]
+pub struct Sample {
+    /// The op's name in Fireclay's table, or PyTorch's for an op composed of others.
+    pub op: &'static str,
+    /// The operands.
+    pub inputs: Vec<Tensor>,
+    /// Makes the call on such operands, of this or another layout and dtype.
+    pub call: Rc<dyn Fn(&[Tensor]) -> Result<Tensor>>,
+    /// Whether it has a derivative.
+    pub differentiable: bool,
+}
+
+/// Samples of every op, the same at each call.
+pub fn samples() -> Vec<Sample> {
+    let mut list = List {
+        draw: Draw::new(2026),
+        samples: Vec::new(),
+    };
+    pointwise::add(&mut list);
+    reduced::add(&mut list);
+    arranged::add(&mut list);
+    weighted::add(&mut list);
+    list.samples
+}
+
+/// The samples so far, and the numbers for more.
+struct List {
+    draw: Draw,
+    samples: Vec<Sample>,
+}
+
+impl List {
+    /// Adds a differentiable op.
+    fn add(
+        &mut self,
+        op: &'static str,
+        inputs: Vec<Tensor>,
+        call: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    ) {
+        self.samples.push(Sample {
+            op,
+            inputs,
+            call: Rc::new(call),
+            differentiable: true,
+        });
+    }
+
+    /// Adds an op without a derivative.
+    fn add_stepped(
+        &mut self,
+        op: &'static str,
+        inputs: Vec<Tensor>,
+        call: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    ) {
+        self.add(op, inputs, call);
+        if let Some(sample) = self.samples.last_mut() {
+            sample.differentiable = false;
+        }
+    }
+
+    /// Numbers from -2 to 2.
+    fn plain(&mut self, shape: &[usize]) -> Tensor {
+        self.draw.tensor(shape, -2.0, 2.0, &[0.0])
+    }
+}

@@ -1,0 +1,183 @@
+//! Samples of matrix products, layers and losses.
+
+use fireclay_tensor::{
+    AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, Pool2d, Reduction, Tensor,
+};
+
+use super::List;
+
+pub(super) fn add(list: &mut List) {
+    products(list);
+    images(list);
+    norms(list);
+    losses(list);
+}
+
+fn products(list: &mut List) {
+    let shapes: [[&[usize]; 2]; 7] = [
+        [&[2, 3], &[3, 4]],
+        [&[2, 2, 3], &[3, 2]],
+        [&[2, 1, 2, 3], &[3, 3, 1]],
+        [&[3], &[3, 2]],
+        [&[2, 3], &[3]],
+        [&[3], &[3]],
+        [&[2, 0], &[0, 3]],
+    ];
+    for [a, b] in shapes {
+        let inputs = vec![list.plain(a), list.plain(b)];
+        list.add("matmul", inputs, |x| x[0].matmul(&x[1]));
+    }
+    let vectors = vec![list.plain(&[3]), list.plain(&[3])];
+    list.add("dot", vectors.clone(), |x| x[0].dot(&x[1]));
+    list.add("outer", vectors, |x| x[0].outer(&x[1]));
+    let (x, weight, bias) = (
+        list.plain(&[2, 2, 3]),
+        list.plain(&[4, 3]),
+        list.plain(&[4]),
+    );
+    list.add("linear", vec![x.clone(), weight.clone(), bias], |x| {
+        x[0].linear(&x[1], Some(&x[2]))
+    });
+    list.add("linear", vec![x, weight], |x| x[0].linear(&x[1], None));
+}
+
+fn images(list: &mut List) {
+    let (x, weight, bias) = (
+        list.plain(&[2, 2, 4, 3]),
+        list.plain(&[2, 1, 2, 2]),
+        list.plain(&[2]),
+    );
+    let grouped = Conv2dOptions {
+        stride: [2, 1],
+        padding: [1, 1],
+        dilation: [1, 2],
+        groups: 2,
+    };
+    list.add("conv2d", vec![x.clone(), weight, bias], move |x| {
+        x[0].conv2d(&x[1], Some(&x[2]), grouped)
+    });
+    let full = list.plain(&[1, 2, 3, 2]);
+    list.add("conv2d", vec![x.clone(), full], |x| {
+        x[0].conv2d(&x[1], None, Conv2dOptions::default())
+    });
+    let window = Pool2d {
+        stride: [1, 1],
+        padding: [1, 0],
+        ..Pool2d::new([2, 2])
+    };
+    let average = AvgPool2d {
+        window,
+        count_include_pad: false,
+        divisor_override: None,
+    };
+    list.add("max_pool2d", vec![x.clone()], move |x| {
+        x[0].max_pool2d(window)
+    });
+    list.add("avg_pool2d", vec![x.clone()], move |x| {
+        x[0].avg_pool2d(average)
+    });
+    list.add("avg_pool2d", vec![x.clone()], |x| {
+        x[0].avg_pool2d(AvgPool2d::new([2, 3]))
+    });
+    list.add("adaptive_avg_pool2d", vec![x.clone()], |x| {
+        x[0].adaptive_avg_pool2d([3, 2])
+    });
+    list.add("dropout", vec![x], |x| {
+        fireclay_tensor::manual_seed(3);
+        x[0].dropout(0.4, true)
+    });
+}
+
+fn norms(list: &mut List) {
+    let (x, weight, bias) = (
+        list.plain(&[4, 2, 3]),
+        list.plain(&[2, 3]),
+        list.plain(&[2, 3]),
+    );
+    list.add("layer_norm", vec![x.clone(), weight, bias], |x| {
+        x[0].layer_norm(&[2, 3], Some(&x[1]), Some(&x[2]), 1e-5)
+    });
+    list.add("layer_norm", vec![x.clone()], |x| {
+        x[0].layer_norm(&[3], None, None, 1e-2)
+    });
+    let (weight, bias) = (list.plain(&[2]), list.plain(&[2]));
+    list.add(
+        "batch_norm",
+        vec![x.clone(), weight.clone(), bias.clone()],
+        |x| {
+            x[0].batch_norm(BatchNorm {
+                weight: Some(&x[1]),
+                bias: Some(&x[2]),
+                training: true,
+                ..BatchNorm::default()
+            })
+        },
+    );
+    let (mean, variance) = (list.plain(&[2]), list.draw.tensor(&[2], 0.5, 2.0, &[]));
+    let inputs = vec![x, weight, bias, mean, variance];
+    list.add("batch_norm", inputs, |x| {
+        x[0].batch_norm(BatchNorm {
+            weight: Some(&x[1]),
+            bias: Some(&x[2]),
+            running: Some((&x[3], &x[4])),
+            training: false,
+            ..BatchNorm::default()
+        })
+    });
+}
+
+fn losses(list: &mut List) {
+    for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+        let (x, y) = (list.plain(&[3, 4]), list.plain(&[3, 4]));
+        list.add("mse_loss", vec![x.clone(), y.clone()], move |x| {
+            x[0].mse_loss(&x[1], reduction)
+        });
+        let apart = y.add(5.0).expect("a sum with a number");
+        list.add("l1_loss", vec![x.clone(), apart], move |x| {
+            x[0].l1_loss(&x[1], reduction)
+        });
+        let (target, scale) = (list.draw.tensor(&[3, 4], 0.1, 0.9, &[]), list.plain(&[4]));
+        list.add(
+            "binary_cross_entropy_with_logits",
+            vec![x.clone(), target, scale],
+            move |x| x[0].binary_cross_entropy_with_logits(&x[1], None, Some(&x[2]), reduction),
+        );
+        let options = CrossEntropy {
+            ignore_index: 2,
+            reduction,
+            ..CrossEntropy::default()
+        };
+        let classes = list.draw.ints(&[3], 0, 3);
+        list.add(
+            "cross_entropy",
+            vec![x.clone(), classes.clone()],
+            move |x| x[0].cross_entropy(&x[1], options),
+        );
+        let smooth = CrossEntropy {
+            label_smoothing: 0.2,
+            ..options
+        };
+        list.add(
+            "cross_entropy",
+            vec![x.clone(), classes.clone()],
+            move |x| x[0].cross_entropy(&x[1], smooth),
+        );
+        list.add("nll_loss", vec![x, classes], move |x| {
+            x[0].nll_loss(&x[1], options)
+        });
+        let (x, weight) = (
+            list.plain(&[2, 3, 2, 2]),
+            list.draw.tensor(&[3], 0.5, 2.0, &[]),
+        );
+        let classes = list.draw.ints(&[2, 2, 2], 0, 2);
+        list.add("cross_entropy", vec![x, classes], move |x: &[Tensor]| {
+            let weight = weight.to_dtype(x[0].dtype())?;
+            let options = CrossEntropy {
+                weight: Some(&weight),
+                reduction,
+                ..CrossEntropy::default()
+            };
+            x[0].cross_entropy(&x[1], options)
+        });
+    }
+}
