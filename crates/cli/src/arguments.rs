@@ -69,7 +69,7 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
             ),
             count_flag(
                 "epochs",
-                "How often to go through the training images [default: 12]",
+                "How often to go through the training images [default: 24]",
             ),
             count_flag("batch-size", "Images in a training step [default: 64]"),
             Arg::new("lr")

@@ -44,14 +44,24 @@ pub(crate) enum Failure {
 
     /// Ctrl-C, or a request to terminate.
     #[error(
-        "interrupted in epoch {epoch} after batch {batch}; to go on: fireclay train mnist --resume {}",
+        "interrupted {}; to go on: fireclay train mnist --resume {}",
+        after(*epoch, *batch),
         shell_word(checkpoint)
     )]
     Interrupted {
+        /// The epoch under way, counted from 0.
         epoch: u64,
+        /// Its batches that are done.
         batch: usize,
         checkpoint: PathBuf,
     },
+}
+
+fn after(epoch: u64, batch: usize) -> String {
+    match batch {
+        0 => format!("after epoch {epoch}"),
+        batch => format!("in epoch {} after batch {batch}", epoch + 1),
+    }
 }
 
 /// The path as one word of a shell's command line.

@@ -1,6 +1,7 @@
 //! `fireclay train mnist`: from flags to a trained network in a folder.
 //!
-//! Note [Same bits]. `model.safetensors` holds nothing that depends on time, place, threads or workers: the same settings
+//! Note [Same bits]
+//! `model.safetensors` holds nothing that depends on time, place, threads or workers: the same settings
 //! and data give the same bytes, whether the run was interrupted or not. What was measured by the clock goes to
 //! `metrics.jsonl` alone.
 
@@ -142,7 +143,7 @@ fn interrupted(
     save(session, folder, timings)?;
     let position = session.position();
     Ok(Failure::Interrupted {
-        epoch: position.epoch + 1,
+        epoch: position.epoch,
         batch: position.batch,
         checkpoint: folder.checkpoint(),
     })

@@ -57,20 +57,21 @@ impl Report {
     /// An epoch begins.
     pub(crate) fn begin_epoch(&self, session: &Session) {
         let (number, epochs) = (session.epochs().len() + 1, session.settings().epochs);
+        self.bar.set_prefix(format!("epoch {number:>2}/{epochs}"));
+        self.bar.set_message("");
         self.bar.reset();
         self.bar.set_position(session.position().batch as u64);
-        self.bar.set_prefix(format!("epoch {number:>2}/{epochs}"));
     }
 
     /// A step was made; training went through so many samples a second.
     pub(crate) fn step(&self, session: &Session, samples_per_second: f64) {
         let running = session.running();
+        self.bar.inc(1);
         self.bar.set_message(format!(
             "loss {:.4}  accuracy {:.4}  {samples_per_second:.0} samples/s",
             running.loss(),
             running.accuracy()
         ));
-        self.bar.inc(1);
     }
 
     /// An epoch has ended.

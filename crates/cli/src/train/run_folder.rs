@@ -94,7 +94,7 @@ impl RunFolder {
         }
         let (own, previous) = (self.checkpoint(), self.path.join(PREVIOUS));
         let temporary = aside(&self.path, PREVIOUS);
-        // Two names for one file for a moment: at no time is there none.
+        // Two names for one file, until the new checkpoint takes the first by renaming: at no time is there none.
         let _ = fs::remove_file(&temporary);
         fs::hard_link(&own, &temporary)
             .or_else(|_| fs::copy(&own, &temporary).map(drop))
@@ -214,7 +214,7 @@ mod tests {
         let run = RunFolder::open(folder.path(), None).unwrap();
         run.keep_previous_run().unwrap();
         assert_eq!(fs::read_to_string(&previous).unwrap(), "old");
-        fs::write(&own, "new").unwrap();
+        run.write(CHECKPOINT, b"new").unwrap();
         run.keep_previous_run().unwrap();
         assert_eq!(fs::read_to_string(&previous).unwrap(), "old");
     }

@@ -6,7 +6,7 @@ use fireclay::checkpoint::{Checkpoint, OptimizerState, TrainingState};
 use fireclay::data::{DataLoader, Epoch, LoaderState};
 use fireclay::optim::{AdamW, AdamWOptions, Optimizer, Scheduler, SequentialLR, warmup_cosine};
 use fireclay::prelude::*;
-use fireclay::{CrossEntropy, RngState, StateDict, default_generator};
+use fireclay::{CrossEntropy, StateDict, default_generator};
 use serde_json::{Map, Value, json};
 
 use super::digits::{Digits, Samples};
@@ -127,10 +127,7 @@ impl Session {
             tensors: Vec::new(),
             numbers: scheduler,
         })?;
-        default_generator().set_state(RngState {
-            seed: state.rng.seed,
-            offset: state.rng.offset,
-        });
+        default_generator().set_state(state.rng);
         self.position = state.loader;
         Ok(())
     }
@@ -138,7 +135,6 @@ impl Session {
     /// All that is needed to go on to the same bits.
     pub(crate) fn state(&self) -> TrainingState {
         let optimizer = self.optimizer.state_dict();
-        let generator = default_generator().state();
         let mut state = TrainingState {
             model: self.model.state_dict(),
             optimizer: OptimizerState {
@@ -146,11 +142,10 @@ impl Session {
                 values: object(optimizer.numbers),
             },
             scheduler: object(self.scheduler.state_dict().numbers),
+            rng: default_generator().state(),
             loader: self.position,
-            ..Default::default()
+            extra: Map::new(),
         };
-        state.rng.seed = generator.seed;
-        state.rng.offset = generator.offset;
         let epochs: Vec<Value> = self.epochs.iter().map(|epoch| epoch.to_json()).collect();
         for (name, value) in [
             ("command", json!(COMMAND)),

@@ -46,7 +46,7 @@ impl Settings {
     /// The settings of a new run. The defaults are told in the help of the flags.
     pub(crate) fn new(flags: &Flags) -> Settings {
         Settings {
-            epochs: flags.epochs.unwrap_or(12),
+            epochs: flags.epochs.unwrap_or(24),
             batch_size: flags.batch_size.unwrap_or(64),
             lr: flags.lr.unwrap_or(2e-3),
             seed: flags.seed.unwrap_or(0),
