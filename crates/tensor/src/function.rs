@@ -188,6 +188,7 @@ impl PointwiseOp {
                 compute: first.dtype,
                 result: first.dtype,
                 zero_dim: inputs.iter().all(|input| input.ndim() == 0),
+                number: false,
             });
             return Ok(types);
         }
