@@ -31,10 +31,6 @@ struct Tally {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "the table of results is what the test shows"
-)]
 fn every_case_answers_as_pytorch_does() {
     let mut ops: BTreeMap<(String, String), Tally> = BTreeMap::new();
     for folder in folders() {

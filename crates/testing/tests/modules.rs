@@ -27,10 +27,6 @@ fn folders() -> Vec<PathBuf> {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "the table of results is what the test shows"
-)]
 fn every_module_and_optimizer_answers_as_pytorch_does() {
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let (mut failed, mut skipped) = (Vec::new(), BTreeMap::<String, usize>::new());
