@@ -13,6 +13,9 @@ use fireclay_tensor::{Result, Tensor};
 
 use crate::draw::Draw;
 
+/// Makes a sample's call on operands.
+pub type SampleCall = Rc<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+
 /// A call of an op.
 #[derive(Clone)]
 pub struct Sample {
@@ -21,7 +24,7 @@ pub struct Sample {
     /// The operands.
     pub inputs: Vec<Tensor>,
     /// Makes the call on such operands, of this or another layout and dtype.
-    pub call: Rc<dyn Fn(&[Tensor]) -> Result<Tensor>>,
+    pub call: SampleCall,
     /// Whether it has a derivative.
     pub differentiable: bool,
 }

@@ -20,13 +20,40 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// Runs `case`.
+/// What a call leaves behind.
+#[derive(Default)]
+pub struct Run {
+    /// What it returned.
+    pub outputs: Vec<Tensor>,
+    /// Tensors that stand for an input, by its key, where gradients refer to others than the input itself.
+    pub leaves: BTreeMap<String, Tensor>,
+    /// What became of an input, by its key, where it is another tensor than the input itself.
+    pub after: BTreeMap<String, Tensor>,
+    /// The state of an optimizer.
+    pub state: BTreeMap<String, Tensor>,
+}
+
+/// Runs an op's case.
 pub fn judge(case: &Case, stored: &Stored<'_>) -> Verdict {
+    judge_with(case, stored, &|call| {
+        Ok(Run {
+            outputs: calls::run(call)?,
+            ..Run::default()
+        })
+    })
+}
+
+/// Runs a case by a runner of its own.
+pub fn judge_with(
+    case: &Case,
+    stored: &Stored<'_>,
+    runner: &dyn Fn(&Call<'_>) -> Result<Run, Refusal>,
+) -> Verdict {
     let inputs = case.inputs(stored);
     let result = if case.field("error").is_null() {
-        check(case, stored, &inputs)
+        check(case, stored, &inputs, runner)
     } else {
-        check_refusal(case, &inputs)
+        check_refusal(case, &inputs, runner)
     };
     match result {
         Ok(()) => Verdict::Passed,
@@ -64,12 +91,16 @@ fn fail<T>(what: String) -> Result<T, Problem> {
 }
 
 /// A case that PyTorch refuses passes if Fireclay refuses it with an error of the same kind.
-fn check_refusal(case: &Case, inputs: &Inputs) -> Result<(), Problem> {
+fn check_refusal(
+    case: &Case,
+    inputs: &Inputs,
+    runner: &dyn Fn(&Call<'_>) -> Result<Run, Refusal>,
+) -> Result<(), Problem> {
     let kind = case.field("error")["kind"].as_str().unwrap_or_default();
     for key in case.list("requires_grad").iter().filter_map(Value::as_str) {
         inputs.tensors[key].requires_grad_(true)?;
     }
-    match calls::run(&Call::new(case, &inputs.tensors)) {
+    match runner(&Call::new(case, &inputs.tensors)) {
         Ok(_) => fail(format!("accepted, expected an error of kind {kind}")),
         Err(Refusal::Unsupported(reason)) => Err(Problem::Skip(reason)),
         Err(Refusal::RuledOut(_)) => Ok(()),
@@ -91,7 +122,12 @@ fn kinds(error: &Error) -> &'static [&'static str] {
     }
 }
 
-fn check(case: &Case, stored: &Stored<'_>, inputs: &Inputs) -> Result<(), Problem> {
+fn check(
+    case: &Case,
+    stored: &Stored<'_>,
+    inputs: &Inputs,
+    runner: &dyn Fn(&Call<'_>) -> Result<Run, Refusal>,
+) -> Result<(), Problem> {
     for key in case.list("requires_grad").iter().filter_map(Value::as_str) {
         inputs.tensors[key].requires_grad_(true)?;
     }
@@ -100,7 +136,8 @@ fn check(case: &Case, stored: &Stored<'_>, inputs: &Inputs) -> Result<(), Proble
         .iter()
         .map(|(key, store)| (key.as_str(), store.to_bytes()))
         .collect();
-    let outputs = calls::run(&Call::new(case, &inputs.tensors))?;
+    let run = runner(&Call::new(case, &inputs.tensors))?;
+    let outputs = &run.outputs;
     let expected = case.list("expect");
     if outputs.len() != expected.len() {
         return fail(format!(
@@ -125,11 +162,19 @@ fn check(case: &Case, stored: &Stored<'_>, inputs: &Inputs) -> Result<(), Proble
     if !case.field("property").is_null() {
         return Err(Problem::Skip("property checks".into()));
     }
-    check_layout(case, inputs, &outputs)?;
+    check_layout(case, inputs, outputs)?;
     let plain = Tolerance::new(tolerance.rtol, tolerance.atol);
+    for (name, key) in case.entries("expect_state") {
+        let Some(value) = run.state.get(name) else {
+            return fail(format!("no state {name}"));
+        };
+        compare(name, value, key.as_str().unwrap_or_default(), plain)?;
+    }
     for (key, store) in &inputs.stores {
+        let store = run.after.get(key).unwrap_or(store);
         match case.field("expect_inputs")[key.as_str()].as_str() {
             Some(changed) => compare(&format!("{key} afterwards"), store, changed, plain)?,
+            None if case.family == "optim" => {}
             None => {
                 let is_operand = case.writes()
                     && case.list("inputs").first().and_then(Value::as_str) == Some(key)
@@ -140,7 +185,7 @@ fn check(case: &Case, stored: &Stored<'_>, inputs: &Inputs) -> Result<(), Proble
             }
         }
     }
-    check_gradients(case, stored, inputs, &outputs)
+    check_gradients(case, stored, inputs, &run)
 }
 
 fn check_layout(case: &Case, inputs: &Inputs, outputs: &[Tensor]) -> Result<(), Problem> {
@@ -184,12 +229,13 @@ fn check_gradients(
     case: &Case,
     stored: &Stored<'_>,
     inputs: &Inputs,
-    outputs: &[Tensor],
+    run: &Run,
 ) -> Result<(), Problem> {
+    let leaf = |key: &str| run.leaves.get(key).unwrap_or_else(|| &inputs.tensors[key]);
     let twice = case.entries("double_grad").next().is_some();
     let mut seeds: BTreeMap<&str, Tensor> = BTreeMap::new();
     let mut pairs: Vec<(&Tensor, &str)> = Vec::new();
-    for (output, key) in outputs.iter().zip(case.list("grad_output")) {
+    for (output, key) in run.outputs.iter().zip(case.list("grad_output")) {
         let Some(key) = key.as_str() else { continue };
         let seed = stored.tensor(&case.id, key);
         if twice {
@@ -210,7 +256,7 @@ fn check_gradients(
         .iter()
         .filter_map(Value::as_str)
         .collect();
-    let leaves: Vec<&Tensor> = keys.iter().map(|&key| &inputs.tensors[key]).collect();
+    let leaves: Vec<&Tensor> = keys.iter().map(|&key| leaf(key)).collect();
     let options = Backpropagation {
         create_graph: twice,
         allow_unused: true,
@@ -255,7 +301,7 @@ fn check_gradients(
         .collect();
     let sources: Vec<&Tensor> = wanted
         .iter()
-        .map(|(key, _)| seeds.get(key).unwrap_or_else(|| &inputs.tensors[*key]))
+        .map(|(key, _)| seeds.get(key).unwrap_or_else(|| leaf(key)))
         .collect();
     let zero = |want: &Tensor| want.zeros_like();
     let found = match total {

@@ -536,7 +536,8 @@ impl Tensor {
         self.plus_scattered(op, source, &as_indices("index_add", indices)?)
     }
 
-    /// This tensor plus what `op` makes of `source`, which has its dtype. Whole numbers are added as i64.
+    /// This tensor plus what `op` makes of `source`, which has its dtype. Whole numbers are added as i64,
+    /// 16-bit floats as f32, rounded once.
     #[track_caller]
     fn plus_scattered(&self, op: impl Op, source: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let dtype = self.dtype();
@@ -546,12 +547,16 @@ impl Tensor {
                 .with_hint("cast it first with to_dtype")
                 .with_operands(|| vec![self.operand("self"), source.operand("source")]));
         }
-        if dtype.is_floating_point() || !dtype.is_computable() {
+        let wide = match dtype {
+            dtype if dtype.is_half() => DType::F32,
+            dtype if dtype.is_floating_point() || !dtype.is_computable() => dtype,
+            _ => DType::I64,
+        };
+        if wide == dtype {
             return self.add(&dispatch::call_one(op, &[source, indices])?);
         }
-        let wide = source.to_dtype(DType::I64)?;
-        let sums = dispatch::call_one(op, &[&wide, indices])?;
-        self.to_dtype(DType::I64)?.add(&sums)?.to_dtype(dtype)
+        let sums = dispatch::call_one(op, &[&source.to_dtype(wide)?, indices])?;
+        self.to_dtype(wide)?.add(&sums)?.to_dtype(dtype)
     }
 
     /// Tensors one after the other along `dim` (`torch.cat`), in their common dtype.

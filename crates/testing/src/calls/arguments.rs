@@ -28,13 +28,18 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The case.
+    pub fn case(&self) -> &'a Case {
+        self.case
+    }
+
     /// What is called: a path under `torch`.
     pub fn op(&self) -> &'a str {
         &self.case.op
     }
 
     /// An argument or input that nobody asked for, if there is one.
-    pub(super) fn unread(&self) -> Option<String> {
+    pub fn unread(&self) -> Option<String> {
         let read = self.read.borrow();
         let given = self.names().map(|(name, _)| name);
         let given = given.chain(self.case.entries("args").map(|(name, _)| name));
@@ -42,6 +47,20 @@ impl<'a> Call<'a> {
             .into_iter()
             .find(|&name| !read.contains(name))
             .map(str::to_owned)
+    }
+
+    /// The tensor of this short key.
+    ///
+    /// # Panics
+    /// If the case has none.
+    pub fn by_key(&self, key: &str) -> &'a Tensor {
+        &self.tensors[key]
+    }
+
+    /// Says that all inputs are read, by their keys.
+    pub fn note_inputs(&self) {
+        let names = self.names().map(|(name, _)| name.to_owned());
+        self.read.borrow_mut().extend(names);
     }
 
     fn names(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
@@ -58,20 +77,20 @@ impl<'a> Call<'a> {
     }
 
     /// The decoded argument `name`; None if it is absent or null.
-    pub(super) fn argument(&self, name: &str) -> Option<&'a Value> {
+    pub fn argument(&self, name: &str) -> Option<&'a Value> {
         let value = self.case.field("args").get(name)?;
         self.read.borrow_mut().insert(name.to_owned());
         Some(value).filter(|value| !value.is_null())
     }
 
     /// The input tensor `name`.
-    pub(super) fn tensor(&self, name: &str) -> Found<&'a Tensor> {
+    pub fn tensor(&self, name: &str) -> Found<&'a Tensor> {
         self.maybe_tensor(name)?
             .ok_or_else(|| unsupported(format!("{name} is no tensor")))
     }
 
     /// The input tensor `name`; None if it is absent or null.
-    pub(super) fn maybe_tensor(&self, name: &str) -> Found<Option<&'a Tensor>> {
+    pub fn maybe_tensor(&self, name: &str) -> Found<Option<&'a Tensor>> {
         match self.input(name) {
             None => {
                 // A tensor argument may be given as null.
@@ -88,7 +107,7 @@ impl<'a> Call<'a> {
     }
 
     /// The input list `name`.
-    pub(super) fn tensors(&self, name: &str) -> Found<Vec<&'a Tensor>> {
+    pub fn tensors(&self, name: &str) -> Found<Vec<&'a Tensor>> {
         match self.input(name) {
             Some(Value::Array(items)) => items
                 .iter()
@@ -106,7 +125,7 @@ impl<'a> Call<'a> {
     }
 
     /// An operand that is a tensor or a number.
-    pub(super) fn operand(&self, name: &str) -> Found<Arg<'a>> {
+    pub fn operand(&self, name: &str) -> Found<Arg<'a>> {
         match self.input(name) {
             Some(Value::String(key)) => Ok(Arg::Tensor(&self.tensors[key])),
             Some(_) => Err(unsupported(format!("{name} is no tensor"))),
@@ -118,19 +137,19 @@ impl<'a> Call<'a> {
     }
 
     /// A number or truth value; None if it is absent.
-    pub(super) fn scalar(&self, name: &str) -> Found<Option<Scalar>> {
+    pub fn scalar(&self, name: &str) -> Found<Option<Scalar>> {
         self.argument(name)
             .map(|value| decode(name, value))
             .transpose()
     }
 
     /// A number as f64, or PyTorch's default.
-    pub(super) fn float(&self, name: &str, default: f64) -> Found<f64> {
+    pub fn float(&self, name: &str, default: f64) -> Found<f64> {
         Ok(self.scalar(name)?.map_or(default, Scalar::to_f64))
     }
 
     /// A whole number; None if it is absent.
-    pub(super) fn maybe_int(&self, name: &str) -> Found<Option<i64>> {
+    pub fn maybe_int(&self, name: &str) -> Found<Option<i64>> {
         match self.scalar(name)? {
             None => Ok(None),
             Some(Scalar::I64(value)) => Ok(Some(value)),
@@ -139,17 +158,17 @@ impl<'a> Call<'a> {
     }
 
     /// A whole number, or PyTorch's default.
-    pub(super) fn int(&self, name: &str, default: i64) -> Found<i64> {
+    pub fn int(&self, name: &str, default: i64) -> Found<i64> {
         Ok(self.maybe_int(name)?.unwrap_or(default))
     }
 
     /// A dimension, or PyTorch's default.
-    pub(super) fn dim(&self, name: &str, default: isize) -> Found<isize> {
+    pub fn dim(&self, name: &str, default: isize) -> Found<isize> {
         Ok(self.int(name, default as i64)? as isize)
     }
 
     /// A dimension that must be given.
-    pub(super) fn given_dim(&self, name: &str) -> Found<isize> {
+    pub fn given_dim(&self, name: &str) -> Found<isize> {
         match self.maybe_int(name)? {
             Some(dim) => Ok(dim as isize),
             None => Err(unsupported(format!("without {name}"))),
@@ -157,7 +176,7 @@ impl<'a> Call<'a> {
     }
 
     /// A whole number that isn't negative.
-    pub(super) fn size(&self, name: &str) -> Found<usize> {
+    pub fn size(&self, name: &str) -> Found<usize> {
         let value = self
             .maybe_int(name)?
             .ok_or_else(|| unsupported(format!("without {name}")))?;
@@ -165,7 +184,7 @@ impl<'a> Call<'a> {
     }
 
     /// A list of whole numbers, or one; None if it is absent.
-    pub(super) fn ints(&self, name: &str) -> Found<Option<Vec<i64>>> {
+    pub fn ints(&self, name: &str) -> Found<Option<Vec<i64>>> {
         let Some(value) = self.argument(name) else {
             return Ok(None);
         };
@@ -181,13 +200,13 @@ impl<'a> Call<'a> {
     }
 
     /// Dimensions, or sizes of which one may be -1.
-    pub(super) fn dims(&self, name: &str) -> Found<Vec<isize>> {
+    pub fn dims(&self, name: &str) -> Found<Vec<isize>> {
         let ints = self.ints(name)?.unwrap_or_default();
         Ok(ints.into_iter().map(|value| value as isize).collect())
     }
 
     /// Sizes that aren't negative.
-    pub(super) fn sizes(&self, name: &str) -> Found<Vec<usize>> {
+    pub fn sizes(&self, name: &str) -> Found<Vec<usize>> {
         let ints = self
             .ints(name)?
             .ok_or_else(|| unsupported(format!("without {name}")))?;
@@ -195,7 +214,7 @@ impl<'a> Call<'a> {
     }
 
     /// One size for both directions, or a pair of them.
-    pub(super) fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
+    pub fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
         if let Some(Value::String(text)) = self.argument(name) {
             return Err(unsupported(format!("{name}=\"{text}\"")));
         }
@@ -213,19 +232,19 @@ impl<'a> Call<'a> {
     }
 
     /// A truth value, or PyTorch's default.
-    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
+    pub fn flag(&self, name: &str, default: bool) -> bool {
         self.argument(name)
             .and_then(Value::as_bool)
             .unwrap_or(default)
     }
 
     /// A text; None if it is absent.
-    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+    pub fn text(&self, name: &str) -> Option<&'a str> {
         self.argument(name).and_then(Value::as_str)
     }
 
     /// A dtype; None if it is absent.
-    pub(super) fn dtype(&self, name: &str) -> Found<Option<DType>> {
+    pub fn dtype(&self, name: &str) -> Found<Option<DType>> {
         let Some(text) = self.text(name) else {
             return Ok(None);
         };
@@ -237,7 +256,7 @@ impl<'a> Call<'a> {
     }
 
     /// A loss's `reduction`.
-    pub(super) fn reduction(&self) -> Found<Reduction> {
+    pub fn reduction(&self) -> Found<Reduction> {
         match self.text("reduction") {
             None | Some("mean") => Ok(Reduction::Mean),
             Some("sum") => Ok(Reduction::Sum),

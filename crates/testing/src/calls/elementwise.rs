@@ -170,10 +170,7 @@ fn softplus(call: &Call<'_>) -> Answer {
 
 fn clamp(call: &Call<'_>) -> Answer {
     let x = call.tensor("input")?;
-    let bound = |name: &str| match call.operand(name) {
-        Ok(bound) => Some(bound),
-        Err(_) => None,
-    };
+    let bound = |name: &str| call.operand(name).ok();
     match (bound("min"), bound("max")) {
         (Some(min), Some(max)) => one(x.clamp(min, max)),
         (Some(_), None) => Err(unsupported("without max")),
