@@ -41,7 +41,7 @@ pub fn call_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 
 /// Runs `op` and writes its outputs into existing tensors: the in-place and `out` form.
 ///
-/// A target may be among the inputs only if the op is pointwise. Shapes must be equal; a target of another dtype is
+/// A target may be among the inputs: the op sees the values it had before. Shapes must be equal; a target of another dtype is
 /// cast to where PyTorch allows it (never from a higher kind to a lower one).
 #[track_caller]
 pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
@@ -55,8 +55,17 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     for (meta, target) in metas.iter().zip(targets) {
         check_target(op.name(), meta, target).map_err(context)?;
     }
+    if (1..targets.len()).any(|later| {
+        let target = targets[later];
+        targets[..later]
+            .iter()
+            .any(|earlier| earlier.shares_storage(target))
+    }) {
+        let error = Error::argument(op.name(), "two of the tensors written to share one storage");
+        return Err(context(error.with_hint("write to a copy() of one of them")));
+    }
     let recording = Recording::wanted_in_place(inputs, targets);
-    let inputs = separate(inputs, targets)?;
+    let inputs = separate(&op, inputs, targets)?;
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
     let overwritten = if recording {
         autograd::save_overwritten(&op, &inputs, targets)?
@@ -304,13 +313,16 @@ pub(crate) fn update<const N: usize>(
     Ok(())
 }
 
-/// Copies those inputs that share a target's storage without being the target itself.
-fn separate(inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
+/// Copies those inputs that share a target's storage, unless they are the target itself and the kernel can take that.
+fn separate(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
+    let overwrites = op.overwrites_inputs(crate::op::sealed::Internal);
     let mut separated = SmallVec::new();
     for &input in inputs {
         let clash = targets.iter().any(|target| {
             input.shares_storage(target)
-                && (input.layout() != target.layout() || input.dtype() != target.dtype())
+                && (!overwrites
+                    || input.layout() != target.layout()
+                    || input.dtype() != target.dtype())
         });
         separated.push(if clash { input.copy()? } else { input.clone() });
     }

@@ -591,6 +591,10 @@ impl Op for PointwiseOp {
         CpuInputs::AsIs
     }
 
+    fn overwrites_inputs(&self, _: crate::op::sealed::Internal) -> bool {
+        true
+    }
+
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         if self.run_small(&mut call).is_some() {
             return Ok(());

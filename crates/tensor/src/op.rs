@@ -167,6 +167,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         CpuInputs::Contiguous
     }
 
+    /// Whether the kernel may be given an output that is one of its inputs, element for element. Only kernels of this crate,
+    /// which take pointers, can be: slices must not overlap. For others the door copies such an input.
+    #[doc(hidden)]
+    fn overwrites_inputs(&self, _: sealed::Internal) -> bool {
+        false
+    }
+
     /// The CPU kernel.
     fn cpu(&self, call: CpuCall<'_>) -> Result<()> {
         let dtype = (call.inputs() > 0).then(|| call.dtype(0));
@@ -197,4 +204,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     fn autocast(&self) -> Autocast {
         Autocast::Keep
     }
+}
+
+/// Keeps [`Op::overwrites_inputs`] to this crate: nobody else can name its argument.
+pub(crate) mod sealed {
+    /// Of no use.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Internal;
 }

@@ -436,3 +436,12 @@ fn errors_name_the_operands_and_where_they_were_made() {
     let error = a.to("cuda").unwrap_err().to_string();
     assert!(error.contains("cuda:0") && error.contains("cpu"), "{error}");
 }
+
+#[test]
+fn a_user_defined_op_may_write_over_its_input() {
+    let x = Tensor::from_slice(&[2.0, 3.0], &[2], "cpu").unwrap();
+    dispatch::call_into(Cube, &[&x], &[&x]).unwrap();
+    assert_eq!(values(&x), [8.0, 27.0]);
+    let error = dispatch::call_into(Cube, &[&x], &[&x, &x]).unwrap_err();
+    assert!(error.to_string().contains("share one storage"), "{error}");
+}
