@@ -5,7 +5,7 @@
 //! Most of the time of a large op on freshly mapped memory goes into page faults (20 ms for 40 MB
 //! of 4 KiB pages on the machine this was written on, against 3 ms for reading and writing them), so memory is kept:
 //! - Blocks above 4 KiB are cut from segments by the policy in [`fireclay_core::caching`], under one lock.
-//! - Smaller ones come from lists that each thread keeps by size (see [`small`]), without a lock.
+//! - Smaller ones come from lists that each thread keeps by size (see `small`), without a lock.
 //! - Segments are mapped by the operating system when they're needed, without touching them, and huge pages are asked
 //!   for: that makes the first touch of 40 MB three times and strided reading 1.3 times as fast.
 //! - If more than 256 MiB are cached beyond what's in use, unused segments are given back before a new one is

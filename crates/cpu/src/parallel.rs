@@ -5,7 +5,7 @@
 //! The calling thread takes part: it puts a job (a closure and a counter of tasks) where the
 //! workers see it, takes tasks itself until there are none, and waits only for tasks that a worker has begun. So a
 //! caller never waits for a worker to wake up, any number of threads may call at the same time, and a nested call
-//! (from within a task) runs its tasks itself. A worker without work looks for some for [`SPIN`] and then sleeps.
+//! (from within a task) runs its tasks itself. A worker without work looks for some for `SPIN` and then sleeps.
 //!
 //! What a fork-join costs the caller on two threads of a (busy) two-core virtual machine, the median of 1000 calls with
 //! empty tasks, after the caller was busy with something else for 0, 50 or 500 us:

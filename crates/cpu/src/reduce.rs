@@ -6,7 +6,7 @@
 //! are the same for any number of threads and any instruction set:
 //! - Rows (`inner` is 1) are cut into blocks of [`BLOCK`] elements. In a block, element `i` goes to lane `i % 64`; the
 //!   lanes are then combined as a tree (lane `l` with lane `l + 32`, then `l + 16`, ...).
-//! - Columns are cut into blocks of [`ROWS`] rows that are combined from the first to the last. Where there are few
+//! - Columns are cut into blocks of `ROWS` rows that are combined from the first to the last. Where there are few
 //!   columns, several rows are taken side by side as one wide row, and the columns of equal index are combined last.
 //! - Blocks are combined pairwise: 0 with 1, 2 with 3, ..., then the results in the same way.
 //!
