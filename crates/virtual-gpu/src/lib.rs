@@ -1,0 +1,3 @@
+//! The CUDA driver API, executed on the CPU.
+
+pub mod ptx;

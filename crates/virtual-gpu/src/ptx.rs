@@ -1,0 +1,3 @@
+//! PTX as text and as data.
+
+pub mod ast;
