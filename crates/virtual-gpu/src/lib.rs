@@ -1,3 +1,10 @@
 //! The CUDA driver API, executed on the CPU.
 
+mod check;
+mod decode;
+mod exec;
+mod fault;
+mod instructions;
 pub mod ptx;
+
+pub use fault::{Fault, FaultKind};

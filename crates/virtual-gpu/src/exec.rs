@@ -1,0 +1,12 @@
+//! Executes decoded kernels: lanes, warps, blocks and grids.
+
+pub(crate) mod block;
+pub(crate) mod code;
+pub(crate) mod core;
+pub(crate) mod instruction;
+pub(crate) mod lanes;
+pub(crate) mod launch;
+pub(crate) mod memory;
+mod pool;
+mod special;
+pub(crate) mod warp;

@@ -1,0 +1,98 @@
+//! The decoded instruction: a function pointer with the places of its operands. A kernel is an array of them.
+
+use super::core::Core;
+
+/// What runs an instruction for the lanes in `core.mask`.
+///
+/// # Safety
+/// The instruction must come from the code that `core` executes, with the frame that its slots were laid out for.
+pub(crate) type Run = unsafe fn(&mut Core<'_>, &Inst) -> Flow;
+
+/// How execution goes on after an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// With the next one.
+    Next,
+    /// At `core.target`, for all active lanes.
+    Jump,
+    /// The group has changed (lanes left, split, called, returned) or waits: the scheduler chooses.
+    Schedule,
+    /// `core.fault` says why the kernel ends.
+    Fault,
+}
+
+/// Slots of an instruction that lie in itself; more go to [`super::code::Code::more_slots`].
+pub(crate) const INLINE_SLOTS: usize = 6;
+
+/// No predicate before the instruction.
+pub(crate) const NO_GUARD: u32 = u32::MAX;
+
+/// A decoded instruction, 48 bytes.
+///
+/// A slot is the byte offset of a register in the frame: 32 lanes of 4 bytes (types of up to 32 bits) or of 8 bytes
+/// (64 bits), or one 4-byte mask for a predicate. Slots of different kinds never overlap. A destination may be the
+/// slot of a source of the same kind: an instruction either finishes reading a lane before it writes that lane, or
+/// reads all its sources first.
+#[derive(Clone, Copy)]
+pub(crate) struct Inst {
+    /// The handler.
+    pub(crate) run: Run,
+    /// What it reads and writes: destinations first, then sources, as the handler's doc says. Those that do not fit
+    /// are found from `slots[0]` on in the code's `more_slots` (see [`Core::slot`]).
+    pub(crate) slots: [u32; INLINE_SLOTS],
+    /// Slot of the predicate, or [`NO_GUARD`].
+    pub(crate) guard: u32,
+    /// Exclusive-ored with the predicate: all ones for `@!p`.
+    pub(crate) guard_inverted: u32,
+    /// Whatever the handler wants to know: an offset, a branch target, packed options.
+    pub(crate) immediate: u64,
+}
+
+/// An instruction's meaning, as a type: `run` is compiled once for every instruction set that [`handler`] chooses
+/// from, with everything it calls inlined (mark what it calls `#[inline(always)]`).
+pub(crate) trait Handler {
+    /// Runs the instruction.
+    ///
+    /// # Safety
+    /// As [`Run`].
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow;
+}
+
+/// The handler compiled for the machine's instruction set.
+pub(crate) fn handler<H: Handler>() -> Run {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if *WIDE {
+            return wide::<H>;
+        }
+    }
+    portable::<H>
+}
+
+/// Whether the machine has what [`wide`] is compiled for.
+#[cfg(target_arch = "x86_64")]
+static WIDE: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+    std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("f16c")
+        && std::arch::is_x86_feature_detected!("bmi1")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt")
+        && std::arch::is_x86_feature_detected!("popcnt")
+});
+
+/// # Safety
+/// As [`Run`], on a machine with these features.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn wide<H: Handler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    // SAFETY: the caller keeps `Run`'s promise.
+    unsafe { H::run(core, inst) }
+}
+
+/// # Safety
+/// As [`Run`].
+unsafe fn portable<H: Handler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    // SAFETY: the caller keeps `Run`'s promise.
+    unsafe { H::run(core, inst) }
+}

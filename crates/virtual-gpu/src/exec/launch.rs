@@ -1,0 +1,82 @@
+//! One launch: a kernel over a grid, run by the threads of a pool.
+
+use super::code::Kernel;
+use super::memory::Memory;
+use crate::fault::Fault;
+
+/// What a kernel is run with.
+pub(crate) struct Launch<'l> {
+    /// What runs.
+    pub(crate) kernel: &'l Kernel,
+    /// Blocks in x, y, z.
+    pub(crate) grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub(crate) threads: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) dynamic_shared: u32,
+    /// The parameter block, `entry.param_bytes` long.
+    pub(crate) params: &'l [u8],
+    /// Device memory.
+    pub(crate) memory: &'l dyn Memory,
+    /// What the kernel may ask of its surroundings.
+    pub(crate) host: &'l dyn Host,
+    /// How to run.
+    pub(crate) options: Options,
+}
+
+/// How a launch is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Threads of the host that blocks are spread over.
+    pub(crate) workers: usize,
+    /// The order of blocks and warps; `None` is in order.
+    pub(crate) seed: Option<u64>,
+    /// Warp instructions after which a launch ends with a timeout.
+    pub(crate) budget: u64,
+    /// Whether reads of bytes that were never written are faults.
+    pub(crate) check_uninitialized: bool,
+    /// Whether unordered accesses to shared memory are faults.
+    pub(crate) check_shared_races: bool,
+    /// Whether sectors, bank conflicts and bytes are counted.
+    pub(crate) count_memory: bool,
+    /// Bytes of local memory that a thread may have.
+    pub(crate) stack_limit: u32,
+}
+
+/// What a kernel may ask of its surroundings.
+pub(crate) trait Host: Sync {
+    /// Text that `printf` made.
+    fn print(&self, text: &str);
+    /// Nanoseconds of the device's timer.
+    fn nanoseconds(&self) -> u64;
+    /// A number for this grid.
+    fn grid_id(&self) -> u64;
+}
+
+/// What a launch has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchCounts {
+    /// Warp instructions by class (`Class as usize`).
+    pub warp_instructions: [u64; 12],
+    /// Lane instructions by class.
+    pub lane_instructions: [u64; 12],
+    /// Branches after which the lanes of a group went apart.
+    pub divergent_branches: u64,
+    /// Bytes read from global memory.
+    pub global_bytes_read: u64,
+    /// Bytes written to global memory.
+    pub global_bytes_written: u64,
+    /// 32-byte sectors that global loads touched.
+    pub global_sectors_read: u64,
+    /// 32-byte sectors that global stores touched.
+    pub global_sectors_written: u64,
+    /// Shared memory cycles beyond the first of each access.
+    pub bank_conflicts: u64,
+    /// Barriers that a block passed.
+    pub barriers: u64,
+}
+
+/// Runs all blocks of a launch.
+pub(crate) fn run(launch: &Launch<'_>) -> Result<LaunchCounts, Box<Fault>> {
+    super::block::run_grid(launch)
+}

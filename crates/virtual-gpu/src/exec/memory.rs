@@ -1,0 +1,38 @@
+//! What a running kernel sees of memory: a table of regions behind a trait, so that the executor knows nothing of
+//! devices, contexts and pools.
+
+use crate::check::Shadow;
+
+/// Where the shared window starts in generic addresses; a window has 2^32 bytes. Device memory lies elsewhere.
+pub const SHARED_WINDOW: u64 = 1 << 56;
+/// Where the local window starts.
+pub const LOCAL_WINDOW: u64 = 2 << 56;
+/// Where the window of kernel parameters starts.
+pub const PARAM_WINDOW: u64 = 3 << 56;
+
+/// A stretch of device addresses with the host memory behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// First device address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Host memory of `start`.
+    pub host: *mut u8,
+    /// Whether kernels may write to it.
+    pub writable: bool,
+    /// What the checks remember of its bytes; null when they are off.
+    pub shadow: *const Shadow,
+}
+
+/// The memory that one launch sees.
+///
+/// # Safety
+/// A region's host memory must be valid for reads (and writes if writable) from `start` to `end` for as long as the
+/// launch runs, and readable and writable from several threads as far as kernels do so.
+pub unsafe trait Memory: Sync {
+    /// The region that an address lies in.
+    fn region(&self, address: u64) -> Option<Region>;
+    /// What a message says of an address that lies in no region or ends outside: the nearest allocation, a freed one.
+    fn describe(&self, address: u64) -> String;
+}

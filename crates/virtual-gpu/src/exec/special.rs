@@ -1,0 +1,61 @@
+//! Special registers whose values stay the same for a warp, filled into a frame when it is made.
+
+use super::code::Code;
+use super::core::Core;
+use super::lanes::WARP;
+use crate::ptx::ast::Special;
+
+/// Streaming multiprocessors that a device reports.
+pub(crate) const MULTIPROCESSORS: u32 = 16;
+
+/// Writes the special registers that `code` uses.
+///
+/// # Safety
+/// `registers` is a frame of `code`.
+pub(crate) unsafe fn fill(core: &Core<'_>, code: &Code, registers: *mut u8) {
+    for &(special, slot) in &code.specials {
+        // SAFETY: the decoder gave it a slot of 32 lanes.
+        let lanes = unsafe { &mut *registers.add(slot as usize).cast::<[u32; WARP]>() };
+        for (lane, value) in lanes.iter_mut().enumerate() {
+            *value = value_of(core, special, lane);
+        }
+    }
+}
+
+fn value_of(core: &Core<'_>, special: Special, lane: usize) -> u32 {
+    let launch = core.launch;
+    let threads: u32 = launch.threads.iter().product();
+    let component = |values: [u32; 3], index: u8| values.get(index as usize).copied().unwrap_or(0);
+    let bit = 1u32 << lane;
+    match special {
+        Special::Tid(index) => component(core.thread(lane), index),
+        Special::Ntid(index) => component(launch.threads, index),
+        Special::Ctaid(index) => component(core.block, index),
+        Special::Nctaid(index) => component(launch.grid, index),
+        Special::Laneid => lane as u32,
+        Special::Warpid => core.warp.index,
+        Special::Nwarpid => threads.div_ceil(32),
+        Special::Smid => {
+            let [x, y, _] = launch.grid;
+            (core.block[0] + x * (core.block[1] + y * core.block[2])) % MULTIPROCESSORS
+        }
+        Special::Nsmid => MULTIPROCESSORS,
+        Special::LanemaskEq => bit,
+        Special::LanemaskLt => bit - 1,
+        Special::LanemaskLe => bit - 1 | bit,
+        Special::LanemaskGt => !(bit - 1 | bit),
+        Special::LanemaskGe => !(bit - 1),
+        Special::DynamicSharedSize => launch.dynamic_shared,
+        Special::TotalSharedSize => core.shared_bytes,
+        Special::WarpSize => WARP as u32,
+        // Those that change while the kernel runs, or are wider, have instructions of their own.
+        Special::Gridid
+        | Special::Clock
+        | Special::ClockHi
+        | Special::Clock64
+        | Special::GlobalTimer
+        | Special::GlobalTimerLo
+        | Special::GlobalTimerHi
+        | Special::Env(_) => 0,
+    }
+}

@@ -1,0 +1,222 @@
+//! A warp: its groups of lanes, its call frames and its local memory.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+
+use super::code::Code;
+use super::lanes::WARP;
+
+/// Lanes that share a program counter.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    /// Which lanes.
+    pub(crate) mask: u32,
+    /// Their frame, an index into [`Warp::frames`].
+    pub(crate) frame: u32,
+    /// The next instruction.
+    pub(crate) pc: u32,
+    /// Whether they can go on.
+    pub(crate) state: GroupState,
+    /// When they last ran, for fairness.
+    pub(crate) last_run: u64,
+}
+
+/// Whether a group can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupState {
+    /// It can.
+    Ready,
+    /// At an instruction that needs lanes that have not come yet; it is tried again when others join.
+    Parked,
+    /// At a barrier of the block; the program counter is already behind it.
+    Barrier {
+        /// Its number.
+        id: u32,
+        /// The slot to write the reduction's result to (a predicate's, or a word's), and what reduces.
+        reduction: Option<(Reduction, u32)>,
+    },
+}
+
+/// What `barrier.red` computes of the predicates of all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduction {
+    /// How many are true.
+    Count,
+    /// Whether all are.
+    And,
+    /// Whether any is.
+    Or,
+}
+
+/// Registers of a function's activation.
+pub(crate) struct Frame<'l> {
+    /// The function.
+    pub(crate) code: &'l Code,
+    /// The registers.
+    pub(crate) registers: Registers,
+    /// The caller's frame; none for the kernel's.
+    pub(crate) parent: Option<u32>,
+    /// Where the caller goes on, and the call site (an index into the caller's `calls`).
+    pub(crate) return_to: (u32, u32),
+    /// Lanes that have neither returned nor exited.
+    pub(crate) live: u32,
+    /// Lanes that have returned.
+    pub(crate) returned: u32,
+    /// Calls above the kernel.
+    pub(crate) depth: u32,
+    /// Where the function's local memory starts in that of each thread.
+    pub(crate) local_base: u32,
+}
+
+/// 32 threads.
+pub(crate) struct Warp<'l> {
+    /// Its number in the block.
+    pub(crate) index: u32,
+    /// Lanes that exist and have not exited.
+    pub(crate) live: u32,
+    /// All groups but the running one.
+    pub(crate) groups: Vec<Group>,
+    /// Activations; unused ones are `None`.
+    pub(crate) frames: Vec<Option<Frame<'l>>>,
+    /// `.local` memory of its threads.
+    pub(crate) local: LocalMemory,
+    /// Asynchronous copies that have not been waited for, see `instructions::async_copy`.
+    pub(crate) copies: crate::instructions::async_copy::Copies,
+}
+
+/// Memory for the registers of a frame, aligned to 64 bytes.
+pub(crate) struct Registers {
+    memory: *mut u8,
+    layout: Layout,
+}
+
+impl Registers {
+    /// Registers filled with `0xff`, a NaN of every float type.
+    pub(crate) fn new(bytes: usize) -> Registers {
+        let layout = Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: `memory` has that many bytes.
+        unsafe { memory.write_bytes(0xff, layout.size()) };
+        Registers { memory, layout }
+    }
+
+    /// The first byte.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.memory
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.memory, self.layout) };
+    }
+}
+
+/// `.local` memory: a stretch for each lane.
+#[derive(Default)]
+pub(crate) struct LocalMemory {
+    bytes: Vec<u8>,
+    per_lane: usize,
+}
+
+impl LocalMemory {
+    /// Makes sure that each lane has at least this many bytes; what is there stays.
+    pub(crate) fn reserve(&mut self, per_lane: usize) {
+        if per_lane <= self.per_lane {
+            return;
+        }
+        let wanted = per_lane.next_multiple_of(64).max(self.per_lane * 2);
+        let mut bytes = vec![0xff; wanted * WARP];
+        for lane in 0..WARP {
+            bytes[lane * wanted..][..self.per_lane]
+                .copy_from_slice(&self.bytes[lane * self.per_lane..][..self.per_lane]);
+        }
+        self.bytes = bytes;
+        self.per_lane = wanted;
+    }
+
+    /// Bytes of each lane.
+    pub(crate) fn per_lane(&self) -> usize {
+        self.per_lane
+    }
+
+    /// The bytes of a lane from `offset` on, if `size` of them are there.
+    #[inline(always)]
+    pub(crate) fn at(&mut self, lane: usize, offset: u64, size: usize) -> Option<*mut u8> {
+        let offset = usize::try_from(offset).ok()?;
+        if offset.checked_add(size)? > self.per_lane {
+            return None;
+        }
+        Some(self.bytes[lane * self.per_lane + offset..].as_mut_ptr())
+    }
+}
+
+impl LocalMemory {
+    /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
+    pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
+        for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+            let start = lane * self.per_lane;
+            let from = start + from as usize;
+            self.bytes.copy_within(from..from + size as usize, start + to as usize);
+        }
+    }
+}
+
+impl<'l> Warp<'l> {
+    /// A warp without lanes.
+    pub(crate) fn empty() -> Warp<'l> {
+        Warp {
+            index: 0,
+            live: 0,
+            groups: Vec::new(),
+            frames: Vec::new(),
+            local: LocalMemory::default(),
+            copies: Default::default(),
+        }
+    }
+
+    /// Adds a group, merging it with one that stands at the same place.
+    pub(crate) fn push(&mut self, group: Group) {
+        let mergeable = |state| matches!(state, GroupState::Ready | GroupState::Parked);
+        for other in &mut self.groups {
+            if other.pc == group.pc
+                && other.frame == group.frame
+                && mergeable(other.state)
+                && mergeable(group.state)
+            {
+                other.mask |= group.mask;
+                // Lanes have joined: what was parked may go on.
+                other.state = GroupState::Ready;
+                return;
+            }
+        }
+        self.groups.push(group);
+    }
+
+    /// Takes the group to run next: the deepest in calls and lowest in the text, or the one that has waited longest.
+    pub(crate) fn choose(&mut self, longest_waiting: bool) -> Option<Group> {
+        let frames = &self.frames;
+        let ready = self.groups.iter().enumerate().filter(|(_, group)| group.state == GroupState::Ready);
+        let depth = |group: &Group| frames[group.frame as usize].as_ref().map_or(0, |frame| frame.depth);
+        let (index, _) = if longest_waiting {
+            ready.min_by_key(|(_, group)| group.last_run)
+        } else {
+            ready.min_by_key(|(_, group)| (u32::MAX - depth(group), group.pc))
+        }?;
+        Some(self.groups.swap_remove(index))
+    }
+
+    /// The next program counter behind `pc` at which another group of the frame waits for company.
+    pub(crate) fn next_meeting(&self, frame: u32, pc: u32) -> u32 {
+        let others = self.groups.iter().filter(|group| {
+            group.frame == frame
+                && group.pc > pc
+                && matches!(group.state, GroupState::Ready | GroupState::Parked)
+        });
+        others.map(|group| group.pc).min().unwrap_or(u32::MAX)
+    }
+}

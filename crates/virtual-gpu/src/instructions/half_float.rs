@@ -1,0 +1,13 @@
+//! f16 and bf16 arithmetic.
+
+use crate::decode::{Builder, Form, Refusal};
+
+/// Decodes one instruction of the family.
+pub(crate) fn decode(form: &mut Form<'_>, _builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    Err(Refusal::new(format!("{} is not built yet", form.opcode)))
+}
+
+/// Whether the family has the type.
+pub(crate) fn takes(_ty: crate::ptx::ast::Type) -> bool {
+    false
+}
