@@ -4,6 +4,7 @@ pub(crate) mod block;
 pub(crate) mod code;
 pub(crate) mod core;
 pub(crate) mod instruction;
+mod instrument;
 pub(crate) mod lanes;
 pub(crate) mod launch;
 pub(crate) mod memory;

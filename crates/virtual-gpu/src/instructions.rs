@@ -17,6 +17,8 @@ pub(crate) mod moves;
 mod print;
 mod warp;
 
+pub(crate) use memory::Access;
+
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 

@@ -125,6 +125,8 @@ pub(crate) enum Origin {
     Constant(u64),
     /// A special register.
     Special(Special),
+    /// The carry flag.
+    Carry,
 }
 
 /// How control leaves a step.
@@ -384,6 +386,14 @@ impl<'m> Builder<'m> {
             } else {
                 self.pending.push((run, to, from));
             }
+        }
+    }
+
+    /// Ends an instruction: every destination must have been written by a step.
+    pub(crate) fn finish_instruction(&mut self) -> Result<(), Refusal> {
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::new("internal: a destination was asked for and not written")),
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Core<'l> {
     pub(crate) counts: LaunchCounts,
     /// Warp instructions that may still run before the launch is timed out or another block gets its turn.
     pub(crate) fuel: u64,
+    /// Whether a lane has asked to let others run.
+    pub(crate) yielded: bool,
     /// Ticks of `%clock`.
     pub(crate) clock: u64,
     /// How often each instruction ran.
@@ -100,6 +102,7 @@ impl<'l> Core<'l> {
             warp: Warp::empty(),
             counts: LaunchCounts::default(),
             fuel: 0,
+            yielded: false,
             clock: 0,
             regions: [nowhere; REGIONS],
             next_region: 0,

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.
     pub(crate) count_memory: bool,
+    /// Whether any of the three above is on, so that accesses are looked at one by one.
+    pub(crate) instrumented: bool,
     /// Bytes of local memory that a thread may have.
     pub(crate) stack_limit: u32,
 }

@@ -156,6 +156,11 @@ impl LocalMemory {
 }
 
 impl LocalMemory {
+    /// Bytes of a lane; they are reserved.
+    pub(crate) fn bytes(&mut self, lane: usize, offset: u32, size: u32) -> &mut [u8] {
+        &mut self.bytes[lane * self.per_lane + offset as usize..][..size as usize]
+    }
+
     /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
     pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
         for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
