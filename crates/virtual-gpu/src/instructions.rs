@@ -3,7 +3,7 @@
 
 pub(crate) mod async_copy;
 mod atomic;
-mod barrier;
+pub(crate) mod barrier;
 mod bits;
 mod compare;
 mod control;
@@ -14,7 +14,7 @@ mod integer;
 mod matrix;
 mod memory;
 pub(crate) mod moves;
-mod print;
+pub(crate) mod print;
 mod warp;
 
 pub(crate) use memory::Access;

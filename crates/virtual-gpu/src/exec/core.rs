@@ -10,7 +10,7 @@ use super::code::{CallSite, Code, Kernel};
 use super::instruction::{Flow, INLINE_SLOTS, Inst, NO_GUARD};
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
-use super::warp::{Frame, Group, GroupState, Registers, Warp};
+use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
 use crate::fault::{Fault, FaultKind};
 
 /// Jumps of one group after which another group of the warp gets its turn.
@@ -51,6 +51,8 @@ pub(crate) struct Core<'l> {
     pub(crate) shared_bytes: u32,
     /// The running warp.
     pub(crate) warp: Warp<'l>,
+    /// What `barrier.arrive` has announced since the block's scheduler last looked.
+    pub(crate) arrivals: Vec<Arrival>,
     /// What was counted.
     pub(crate) counts: LaunchCounts,
     /// Warp instructions that may still run before the launch is timed out or another block gets its turn.
@@ -100,6 +102,7 @@ impl<'l> Core<'l> {
             shared: std::ptr::null_mut(),
             shared_bytes: 0,
             warp: Warp::empty(),
+            arrivals: Vec::new(),
             counts: LaunchCounts::default(),
             fuel: 0,
             yielded: false,

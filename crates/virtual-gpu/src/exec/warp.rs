@@ -31,9 +31,34 @@ pub(crate) enum GroupState {
     Barrier {
         /// Its number.
         id: u32,
-        /// The slot to write the reduction's result to (a predicate's, or a word's), and what reduces.
-        reduction: Option<(Reduction, u32)>,
+        /// How many threads it waits for, those of [`Arrival`]s included; `None` for all live ones of the block.
+        count: Option<u32>,
+        /// What is reduced, for `barrier.red`.
+        reduction: Option<BarrierReduction>,
     },
+}
+
+/// What a group at `barrier.red` gives and gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BarrierReduction {
+    /// What is computed.
+    pub(crate) kind: Reduction,
+    /// Where the result goes, in the group's frame: a predicate's slot, or a word's for [`Reduction::Count`]. It is
+    /// written by `instructions::barrier::finish`.
+    pub(crate) slot: u32,
+    /// The predicates of the group's lanes; zero in other lanes.
+    pub(crate) predicate: u32,
+}
+
+/// Threads that have passed `barrier.arrive`: they count, but do not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// The barrier's number.
+    pub(crate) id: u32,
+    /// How many threads it waits for.
+    pub(crate) count: u32,
+    /// How many have arrived here.
+    pub(crate) threads: u32,
 }
 
 /// What `barrier.red` computes of the predicates of all threads.
