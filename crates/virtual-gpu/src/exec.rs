@@ -9,5 +9,6 @@ pub(crate) mod lanes;
 pub(crate) mod launch;
 pub(crate) mod memory;
 mod pool;
+mod rendezvous;
 mod special;
 pub(crate) mod warp;

@@ -12,7 +12,10 @@ pub(super) fn lifetimes(builder: &Builder<'_>, labels: &[u32]) -> Lifetimes {
     let blocks = blocks(builder, labels);
     // Only values that cross a block's edge take part in the data flow.
     let tracked = |value: Value| {
-        matches!(builder.values[value.0 as usize].1, Origin::Register(_) | Origin::Temporary(_) | Origin::Carry)
+        matches!(
+            builder.values[value.0 as usize].1,
+            Origin::Register(_) | Origin::Temporary(_) | Origin::Carry
+        )
     };
     let words = builder.values.len().div_ceil(64);
     let mut uses = vec![0u64; words * blocks.len()];
@@ -22,7 +25,12 @@ pub(super) fn lifetimes(builder: &Builder<'_>, labels: &[u32]) -> Lifetimes {
         for step in &steps[block.start as usize..block.end as usize] {
             let guard = step.guard.map(|(value, _)| value);
             // What a guarded step may leave alone it reads, in effect.
-            let kept = step.guard.is_some().then_some(&step.writes).into_iter().flatten();
+            let kept = step
+                .guard
+                .is_some()
+                .then_some(&step.writes)
+                .into_iter()
+                .flatten();
             for &value in step.reads.iter().chain(guard.iter()).chain(kept) {
                 let (word, bit) = (base + value.0 as usize / 64, 1 << (value.0 % 64));
                 if tracked(value) && kills[word] & bit == 0 {
@@ -97,12 +105,17 @@ fn blocks(builder: &Builder<'_>, labels: &[u32]) -> Vec<Block> {
             Successor::Next => {}
             Successor::Labels(targets) | Successor::Jump(targets) => {
                 leader[index + 1] = true;
-                targets.iter().for_each(|&label| leader[labels[label as usize] as usize] = true);
+                targets
+                    .iter()
+                    .for_each(|&label| leader[labels[label as usize] as usize] = true);
             }
             Successor::End => leader[index + 1] = true,
         }
     }
-    let starts: Vec<u32> = (0..=steps.len()).filter(|&index| leader[index]).map(|index| index as u32).collect();
+    let starts: Vec<u32> = (0..=steps.len())
+        .filter(|&index| leader[index])
+        .map(|index| index as u32)
+        .collect();
     let block_of = |step: u32| starts.partition_point(|&start| start <= step) as u32 - 1;
     starts
         .windows(2)
@@ -113,9 +126,17 @@ fn blocks(builder: &Builder<'_>, labels: &[u32]) -> Vec<Block> {
                 successors.push(block_of(pair[1]));
             }
             if let Successor::Labels(targets) | Successor::Jump(targets) = successor {
-                successors.extend(targets.iter().map(|&label| block_of(labels[label as usize])));
+                successors.extend(
+                    targets
+                        .iter()
+                        .map(|&label| block_of(labels[label as usize])),
+                );
             }
-            Block { start: pair[0], end: pair[1], successors }
+            Block {
+                start: pair[0],
+                end: pair[1],
+                successors,
+            }
         })
         .collect()
 }

@@ -11,15 +11,22 @@ use crate::ptx::ast::{Function, Init, Module, Operand, Space, Symbol, Variable};
 
 /// Decodes the entry `index` of a module and all it may call. `addresses` has the device address of each module-scope
 /// variable; those of shared variables are found here.
-pub(crate) fn kernel(module: &Arc<Module>, index: u32, addresses: &[u64]) -> Result<Kernel, DecodeError> {
+pub(crate) fn kernel(
+    module: &Arc<Module>,
+    index: u32,
+    addresses: &[u64],
+) -> Result<Kernel, DecodeError> {
     let reached = reachable(module, index);
     let mut shared = Packing::default();
     let mut variables = addresses.to_vec();
     variables.resize(module.variables.len(), 0);
     let used = used_shared(module, index, &reached);
-    for (place, variable) in variables.iter_mut().zip(&module.variables).zip(&used).filter_map(|(pair, &used)| {
-        (used && pair.1.size.is_some()).then_some(pair)
-    }) {
+    for (place, variable) in variables
+        .iter_mut()
+        .zip(&module.variables)
+        .zip(&used)
+        .filter_map(|(pair, &used)| (used && pair.1.size.is_some()).then_some(pair))
+    {
         *place = shared.place(variable);
     }
     let order = || std::iter::once(index).chain(reached.iter().copied());
@@ -31,7 +38,10 @@ pub(crate) fn kernel(module: &Arc<Module>, index: u32, addresses: &[u64]) -> Res
             (Space::Shared, Some(_)) => shared.place(variable),
             _ => 0,
         };
-        bodies.push((function, body.map_or_else(Vec::new, |body| body.variables.iter().map(place).collect())));
+        bodies.push((
+            function,
+            body.map_or_else(Vec::new, |body| body.variables.iter().map(place).collect()),
+        ));
     }
     let shared_bytes = shared.end(module, &module.functions[index as usize])?;
     for (place, variable) in variables.iter_mut().zip(&module.variables) {
@@ -43,7 +53,14 @@ pub(crate) fn kernel(module: &Arc<Module>, index: u32, addresses: &[u64]) -> Res
     let mut functions: Vec<Option<Code>> = module.functions.iter().map(|_| None).collect();
     let mut entry = None;
     for (function, shared_places) in bodies {
-        let code = decode_function(module, function, &variables, shared_places, shared_bytes, function == index)?;
+        let code = decode_function(
+            module,
+            function,
+            &variables,
+            shared_places,
+            shared_bytes,
+            function == index,
+        )?;
         if function == index {
             entry = Some(code);
         } else {
@@ -51,7 +68,13 @@ pub(crate) fn kernel(module: &Arc<Module>, index: u32, addresses: &[u64]) -> Res
         }
     }
     let entry = entry.expect("the entry comes first");
-    Ok(Kernel { entry, functions, shared_bytes, module: module.clone(), index })
+    Ok(Kernel {
+        entry,
+        functions,
+        shared_bytes,
+        module: module.clone(),
+        index,
+    })
 }
 
 /// Places variables one behind the other.
@@ -69,12 +92,18 @@ impl Packing {
 
     fn end(&self, module: &Module, function: &Function) -> Result<u32, DecodeError> {
         // The launch compares with the device's limit; here it only has to be a number that fits.
-        u32::try_from(self.end).ok().filter(|&end| end <= 1 << 24).ok_or_else(|| DecodeError {
-            function: function.name.clone(),
-            line: function.line,
-            text: module.functions.first().map_or_else(String::new, |_| format!(".entry {}", function.name)),
-            message: format!("{} bytes of shared memory", self.end),
-        })
+        u32::try_from(self.end)
+            .ok()
+            .filter(|&end| end <= 1 << 24)
+            .ok_or_else(|| DecodeError {
+                function: function.name.clone(),
+                line: function.line,
+                text: module
+                    .functions
+                    .first()
+                    .map_or_else(String::new, |_| format!(".entry {}", function.name)),
+                message: format!("{} bytes of shared memory", self.end),
+            })
     }
 }
 
@@ -83,16 +112,28 @@ impl Packing {
 fn reachable(module: &Module, entry: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut queue = vec![entry];
-    let taken = module.variables.iter().flat_map(|variable| &variable.init).filter_map(|init| match init {
-        Init::Address { symbol: Symbol::Function(index), .. } => Some(*index),
-        _ => None,
-    });
+    let taken = module
+        .variables
+        .iter()
+        .flat_map(|variable| &variable.init)
+        .filter_map(|init| match init {
+            Init::Address {
+                symbol: Symbol::Function(index),
+                ..
+            } => Some(*index),
+            _ => None,
+        });
     let taken: Vec<u32> = taken.collect();
     let mut seen = vec![false; module.functions.len()];
     seen[entry as usize] = true;
     while let Some(function) = queue.pop() {
-        let Some(body) = &module.functions[function as usize].body else { continue };
-        let operands = body.instructions.iter().flat_map(|instruction| &instruction.operands);
+        let Some(body) = &module.functions[function as usize].body else {
+            continue;
+        };
+        let operands = body
+            .instructions
+            .iter()
+            .flat_map(|instruction| &instruction.operands);
         let mut named: Vec<u32> = operands
             .filter_map(|operand| match operand {
                 Operand::Symbol(Symbol::Function(index), _) => Some(*index),
@@ -123,8 +164,14 @@ fn used_shared(module: &Module, entry: u32, reached: &[u32]) -> Vec<bool> {
         }
     };
     for &function in std::iter::once(&entry).chain(reached) {
-        let Some(body) = &module.functions[function as usize].body else { continue };
-        for operand in body.instructions.iter().flat_map(|instruction| &instruction.operands) {
+        let Some(body) = &module.functions[function as usize].body else {
+            continue;
+        };
+        for operand in body
+            .instructions
+            .iter()
+            .flat_map(|instruction| &instruction.operands)
+        {
             symbols(operand, &mut mark);
         }
     }
@@ -134,8 +181,13 @@ fn used_shared(module: &Module, entry: u32, reached: &[u32]) -> Vec<bool> {
 fn symbols(operand: &Operand, mark: &mut impl FnMut(Symbol)) {
     match operand {
         Operand::Symbol(symbol, _) => mark(*symbol),
-        Operand::Address { base: crate::ptx::ast::Base::Symbol(symbol), .. } => mark(*symbol),
-        Operand::Vector(parts) | Operand::Group(parts) => parts.iter().for_each(|part| symbols(part, mark)),
+        Operand::Address {
+            base: crate::ptx::ast::Base::Symbol(symbol),
+            ..
+        } => mark(*symbol),
+        Operand::Vector(parts) | Operand::Group(parts) => {
+            parts.iter().for_each(|part| symbols(part, mark))
+        }
         Operand::Pair(pair) => {
             symbols(&pair.0, mark);
             symbols(&pair.1, mark);
@@ -160,18 +212,38 @@ fn decode_function(
         message,
     };
     let Some(body) = &function.body else {
-        return Err(error(function.line, &function.name, "the function is declared but not defined".to_string()));
+        return Err(error(
+            function.line,
+            &function.name,
+            "the function is declared but not defined".to_string(),
+        ));
     };
-    let too_large = |_| error(function.line, &function.name, "its parameters or variables are too large".to_string());
+    let too_large = |_| {
+        error(
+            function.line,
+            &function.name,
+            "its parameters or variables are too large".to_string(),
+        )
+    };
     // Parameters of a kernel have a block of their own; all else lies in local memory.
     let mut local = Packing::default();
     let mut block = Packing::default();
     let params: Vec<u64> = function
         .params
         .iter()
-        .map(|param| if function.entry { block.place(param) } else { local.place(param) })
+        .map(|param| {
+            if function.entry {
+                block.place(param)
+            } else {
+                local.place(param)
+            }
+        })
         .collect();
-    let returns: Vec<u64> = function.returns.iter().map(|variable| local.place(variable)).collect();
+    let returns: Vec<u64> = function
+        .returns
+        .iter()
+        .map(|variable| local.place(variable))
+        .collect();
     for (place, variable) in body_places.iter_mut().zip(&body.variables) {
         match (variable.space, variable.size) {
             (Space::Local | Space::Param, _) => *place = local.place(variable),
@@ -186,10 +258,26 @@ fn decode_function(
             .map(|(&place, variable)| (place as u32, variable.size.unwrap_or(0) as u32))
             .collect()
     };
-    let local_bytes = u32::try_from(local.end).ok().filter(|&bytes| bytes <= 1 << 20).ok_or(()).map_err(too_large)?;
-    let param_bytes = u32::try_from(block.end).ok().filter(|&bytes| bytes <= 1 << 16).ok_or(()).map_err(too_large)?;
-    let (param_spans, return_spans) = (spans(&params, &function.params), spans(&returns, &function.returns));
-    let layout = Arc::new(Layout { module: variables.to_vec(), body: body_places, params, returns });
+    let local_bytes = u32::try_from(local.end)
+        .ok()
+        .filter(|&bytes| bytes <= 1 << 20)
+        .ok_or(())
+        .map_err(too_large)?;
+    let param_bytes = u32::try_from(block.end)
+        .ok()
+        .filter(|&bytes| bytes <= 1 << 16)
+        .ok_or(())
+        .map_err(too_large)?;
+    let (param_spans, return_spans) = (
+        spans(&params, &function.params),
+        spans(&returns, &function.returns),
+    );
+    let layout = Arc::new(Layout {
+        module: variables.to_vec(),
+        body: body_places,
+        params,
+        returns,
+    });
 
     let mut builder = Builder::new(module, function, body, layout);
     // Of each instruction, its first step.
@@ -197,11 +285,15 @@ fn decode_function(
     for (number, instruction) in body.instructions.iter().enumerate() {
         starts.push(builder.steps.len() as u32);
         builder.origin = number as u32;
-        builder.guard = instruction.guard.map(|guard| (builder.register(guard.register), guard.negated));
+        builder.guard = instruction
+            .guard
+            .map(|guard| (builder.register(guard.register), guard.negated));
         let mut form = Form::new(module.text(instruction.name), &instruction.operands);
         let decoded = instructions::decode(&mut form, &mut builder);
         let decoded = decoded.and_then(|()| builder.finish_instruction());
-        decoded.map_err(|Refusal(message)| error(instruction.line, module.text(instruction.span), message))?;
+        decoded.map_err(|Refusal(message)| {
+            error(instruction.line, module.text(instruction.span), message)
+        })?;
     }
     starts.push(builder.steps.len() as u32);
     // Control that runs off the end returns.
@@ -214,7 +306,12 @@ fn decode_function(
     let labels: Vec<u32> = body
         .labels
         .iter()
-        .map(|&instruction| starts.get(instruction as usize).copied().unwrap_or(starts[starts.len() - 1]))
+        .map(|&instruction| {
+            starts
+                .get(instruction as usize)
+                .copied()
+                .unwrap_or(starts[starts.len() - 1])
+        })
         .collect();
     let placement = registers::place(&builder, &flow::lifetimes(&builder, &labels));
     let mut code = lay_out(&builder, &labels, &placement);
@@ -236,7 +333,11 @@ fn lay_out(builder: &Builder<'_>, labels: &[u32], placement: &registers::Placeme
     let mut more_slots = Vec::new();
     let mut instructions = Vec::with_capacity(builder.steps.len());
     for step in &builder.steps {
-        let operands = step.writes.iter().chain(&step.reads).map(|&value| slot(value));
+        let operands = step
+            .writes
+            .iter()
+            .chain(&step.reads)
+            .map(|&value| slot(value));
         let mut slots = [0; INLINE_SLOTS];
         if step.far {
             slots[0] = more_slots.len() as u32;
@@ -246,13 +347,18 @@ fn lay_out(builder: &Builder<'_>, labels: &[u32], placement: &registers::Placeme
                 *place = operand;
             }
         }
-        let immediate =
-            if step.immediate_is_label { u64::from(labels[step.immediate as usize]) } else { step.immediate };
+        let immediate = if step.immediate_is_label {
+            u64::from(labels[step.immediate as usize])
+        } else {
+            step.immediate
+        };
         instructions.push(Inst {
             run: step.run,
             slots,
             guard: step.guard.map_or(NO_GUARD, |(value, _)| slot(value)),
-            guard_inverted: step.guard.map_or(0, |(_, negated)| if negated { u32::MAX } else { 0 }),
+            guard_inverted: step
+                .guard
+                .map_or(0, |(_, negated)| if negated { u32::MAX } else { 0 }),
             immediate,
         });
     }
@@ -265,10 +371,14 @@ fn lay_out(builder: &Builder<'_>, labels: &[u32], placement: &registers::Placeme
                 let start = slot as usize - placement.constants_start;
                 let target = &mut constants[start..start + kind.bytes()];
                 match kind {
-                    Kind::Long => target.chunks_exact_mut(8).for_each(|lane| lane.copy_from_slice(&bits.to_le_bytes())),
+                    Kind::Long => target
+                        .chunks_exact_mut(8)
+                        .for_each(|lane| lane.copy_from_slice(&bits.to_le_bytes())),
                     Kind::Word | Kind::Predicate => {
                         let bits = bits as u32;
-                        target.chunks_exact_mut(4).for_each(|lane| lane.copy_from_slice(&bits.to_le_bytes()));
+                        target
+                            .chunks_exact_mut(4)
+                            .for_each(|lane| lane.copy_from_slice(&bits.to_le_bytes()));
                     }
                 }
             }
@@ -295,7 +405,9 @@ fn lay_out(builder: &Builder<'_>, labels: &[u32], placement: &registers::Placeme
         max_threads: None,
         required_threads: None,
         calls: builder.calls.clone(),
-        branch_tables: tables.map(|table| table.iter().map(|&label| labels[label as usize]).collect()).collect(),
+        branch_tables: tables
+            .map(|table| table.iter().map(|&label| labels[label as usize]).collect())
+            .collect(),
         texts: builder.texts.clone(),
         params: Vec::new(),
         returns: Vec::new(),

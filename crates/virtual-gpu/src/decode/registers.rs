@@ -23,7 +23,12 @@ pub(super) struct Placement {
 /// 64 bytes, and so does every slot of lanes.
 pub(super) fn place(builder: &Builder<'_>, lifetimes: &Lifetimes) -> Placement {
     let mut slots = vec![0; builder.values.len()];
-    let shared = |origin| matches!(origin, Origin::Register(_) | Origin::Temporary(_) | Origin::Carry);
+    let shared = |origin| {
+        matches!(
+            origin,
+            Origin::Register(_) | Origin::Temporary(_) | Origin::Carry
+        )
+    };
     let mut end = 0;
     let mut registers = 0;
     for kind in [Kind::Predicate, Kind::Word, Kind::Long] {
@@ -73,5 +78,10 @@ pub(super) fn place(builder: &Builder<'_>, lifetimes: &Lifetimes) -> Placement {
             }
         }
     }
-    Placement { slots, frame_bytes: end as usize, constants_start, registers }
+    Placement {
+        slots,
+        frame_bytes: end as usize,
+        constants_start,
+        registers,
+    }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::core::{Core, Pause};
 use super::launch::{Launch, LaunchCounts};
 use super::pool;
+use super::rendezvous::{self, Arrivals};
 use super::warp::{Group, GroupState, Warp};
 use crate::fault::{Fault, FaultKind};
-use crate::instructions::barrier;
 
 /// Warp instructions that a block runs before others get their turn, in case it waits for one of them.
 const SLICE: u64 = 1 << 22;
@@ -39,7 +39,10 @@ pub(super) fn run_grid(launch: &Launch<'_>) -> Result<LaunchCounts, Box<Fault>> 
     } else {
         pool::run(helpers, &|| grid.work());
     }
-    let (counts, fault) = grid.result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (counts, fault) = grid
+        .result
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     match fault {
         Some(fault) => Err(fault),
         None => Ok(counts),
@@ -82,7 +85,11 @@ impl<'l> Grid<'l> {
                     None => break,
                 },
             };
-            let slice = if self.launch.options.short_slices { SHORT_SLICE } else { SLICE };
+            let slice = if self.launch.options.short_slices {
+                SHORT_SLICE
+            } else {
+                SLICE
+            };
             core.fuel = slice;
             core.yielded = false;
             let state = block.run(&mut core);
@@ -116,7 +123,10 @@ impl<'l> Grid<'l> {
         }
         let mut counts = core.counts.clone();
         core.profile.sum(self.launch.kernel, &mut counts);
-        let mut result = self.result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut result = self
+            .result
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         result.0.add(&counts);
     }
 
@@ -130,7 +140,10 @@ impl<'l> Grid<'l> {
 
     fn fail(&self, fault: Option<Box<Fault>>) {
         self.stop.store(true, Ordering::Relaxed);
-        let mut result = self.result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut result = self
+            .result
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if result.1.is_none() {
             result.1 = fault;
         }
@@ -143,7 +156,11 @@ impl<'l> Grid<'l> {
             None => index,
         };
         let [x, y, _] = self.launch.grid.map(u64::from);
-        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
+        [
+            (index % x) as u32,
+            (index / x % y) as u32,
+            (index / x / y) as u32,
+        ]
     }
 }
 
@@ -153,12 +170,17 @@ fn permuted(index: u64, total: u64, seed: u64) -> u64 {
     while greatest_common_divisor(factor.max(1), total) != 1 {
         factor += 1;
     }
-    let product = u128::from(index) * u128::from(factor.max(1)) + u128::from(mix(seed ^ total) % total.max(1));
+    let product = u128::from(index) * u128::from(factor.max(1))
+        + u128::from(mix(seed ^ total) % total.max(1));
     (product % u128::from(total.max(1))) as u64
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
 }
 
 /// A well-mixed number from another (the finaliser of SplitMix64).
@@ -180,7 +202,7 @@ struct Block<'l> {
     index: [u32; 3],
     warps: Vec<Warp<'l>>,
     shared: SharedMemory,
-    barriers: [barrier::Barrier; 16],
+    arrivals: Arrivals,
     /// Counts the rounds over the warps, for their order.
     round: u64,
 }
@@ -195,16 +217,32 @@ impl<'l> Block<'l> {
         core.shared_bytes = shared.bytes();
         let warps = (0..threads.div_ceil(32)).map(|number| {
             let lanes = (threads - number * 32).min(32);
-            let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
+            let live = if lanes == 32 {
+                u32::MAX
+            } else {
+                (1 << lanes) - 1
+            };
             core.warp = Warp::empty();
             core.warp.index = number;
             core.warp.live = live;
             core.warp.local.reserve(entry.local_bytes as usize);
             let frame = core.new_frame(entry, None, (0, 0), live, 0, 0);
-            core.warp.groups.push(Group { mask: live, frame, pc: 0, state: GroupState::Ready, last_run: 0 });
+            core.warp.groups.push(Group {
+                mask: live,
+                frame,
+                pc: 0,
+                state: GroupState::Ready,
+                last_run: 0,
+            });
             std::mem::replace(&mut core.warp, Warp::empty())
         });
-        Block { index, warps: warps.collect(), shared, barriers: Default::default(), round: 0 }
+        Block {
+            index,
+            warps: warps.collect(),
+            shared,
+            arrivals: Arrivals::new(),
+            round: 0,
+        }
     }
 
     /// Runs until the block is done or the core's fuel is.
@@ -228,13 +266,12 @@ impl<'l> Block<'l> {
                     Pause::Fuel => return State::Unfinished,
                     Pause::Fault => return State::Fault,
                 }
-                barrier::arrive(core, &mut self.warps, &mut self.barriers, number);
             }
             self.round += 1;
             if self.warps.iter().all(|warp| warp.live == 0) {
                 return State::Done;
             }
-            if barrier::release(core, &mut self.warps, &mut self.barriers) {
+            if rendezvous::release(core, &mut self.warps, &mut self.arrivals) {
                 progress = true;
             }
             if !progress {
@@ -258,17 +295,25 @@ impl<'l> Block<'l> {
 
     /// The fault of a block none of whose warps can go on.
     fn stuck(&mut self, core: &mut Core<'l>) -> Fault {
-        let parked = |warp: &Warp<'_>| warp.groups.iter().position(|group| group.state == GroupState::Parked);
+        let parked = |warp: &Warp<'_>| {
+            warp.groups
+                .iter()
+                .position(|group| group.state == GroupState::Parked)
+        };
         let number = self.warps.iter().position(|warp| parked(warp).is_some());
-        let number = number.or_else(|| self.warps.iter().position(|warp| warp.live != 0)).unwrap_or(0);
+        let number = number
+            .or_else(|| self.warps.iter().position(|warp| warp.live != 0))
+            .unwrap_or(0);
         let warp = &self.warps[number];
         let Some(group) = parked(warp).or((!warp.groups.is_empty()).then_some(0)) else {
             let message = "internal: a block without runnable warps".to_string();
             return core.fault_at(core.code, 0, 0, FaultKind::LaunchFailed, message);
         };
         let group = warp.groups[group].clone();
-        let code = warp.frames[group.frame as usize].as_ref().map_or(core.code, |frame| frame.code);
-        let waiting = barrier::describe(&self.warps);
+        let code = warp.frames[group.frame as usize]
+            .as_ref()
+            .map_or(core.code, |frame| frame.code);
+        let waiting = rendezvous::describe(&self.warps);
         let message = match group.state {
             GroupState::Parked => format!(
                 "the lanes {:#010x} of warp {number} wait here for lanes that cannot come (live lanes {:#010x}): a \
@@ -278,10 +323,19 @@ impl<'l> Block<'l> {
             _ => format!("the block waits at a barrier for threads that cannot come; {waiting}"),
         };
         // A group at a barrier of the block is already behind it.
-        let pc = if group.state == GroupState::Parked { group.pc } else { group.pc.saturating_sub(1) };
+        let pc = if group.state == GroupState::Parked {
+            group.pc
+        } else {
+            group.pc.saturating_sub(1)
+        };
         std::mem::swap(&mut core.warp, &mut self.warps[number]);
-        let fault =
-            core.fault_at(code, pc, group.mask.trailing_zeros() as usize, FaultKind::LaunchFailed, message);
+        let fault = core.fault_at(
+            code,
+            pc,
+            group.mask.trailing_zeros() as usize,
+            FaultKind::LaunchFailed,
+            message,
+        );
         std::mem::swap(&mut core.warp, &mut self.warps[number]);
         fault
     }
@@ -292,7 +346,11 @@ impl<'l> Block<'l> {
         let (code, pc, lane) = match &group {
             Some(group) => {
                 let frame = self.warps[ready].frames[group.frame as usize].as_ref();
-                (frame.map_or(core.code, |frame| frame.code), group.pc, group.mask.trailing_zeros() as usize)
+                (
+                    frame.map_or(core.code, |frame| frame.code),
+                    group.pc,
+                    group.mask.trailing_zeros() as usize,
+                )
             }
             None => (core.code, 0, 0),
         };
@@ -316,13 +374,18 @@ struct SharedMemory {
 
 impl SharedMemory {
     fn new(bytes: u32) -> SharedMemory {
-        let layout = Layout::from_size_align((bytes as usize).max(1), 128).expect("far below isize::MAX");
+        let layout =
+            Layout::from_size_align((bytes as usize).max(1), 128).expect("far below isize::MAX");
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc(layout) };
         if memory.is_null() {
             handle_alloc_error(layout);
         }
-        SharedMemory { memory, layout, bytes }
+        SharedMemory {
+            memory,
+            layout,
+            bytes,
+        }
     }
 
     /// Fills it with `0xff`, a NaN of every float type.

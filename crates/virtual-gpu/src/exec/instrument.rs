@@ -28,8 +28,14 @@ impl Core<'_> {
             sectors.sort_unstable();
             sectors.dedup();
             let (total, touched) = match access {
-                Access::Read => (&mut self.counts.global_bytes_read, &mut self.counts.global_sectors_read),
-                _ => (&mut self.counts.global_bytes_written, &mut self.counts.global_sectors_written),
+                Access::Read => (
+                    &mut self.counts.global_bytes_read,
+                    &mut self.counts.global_sectors_read,
+                ),
+                _ => (
+                    &mut self.counts.global_bytes_written,
+                    &mut self.counts.global_sectors_written,
+                ),
             };
             *total += bytes;
             *touched += sectors.len() as u64;

@@ -37,12 +37,18 @@ pub(super) fn run(helpers: usize, job: &(dyn Fn() + Sync)) {
         return job();
     }
     // SAFETY: the reference is taken back below before this function returns, also when `job` panics.
-    let lasting: &'static Job = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static Job>(job) };
+    let lasting: &'static Job =
+        unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static Job>(job) };
     {
-        let mut state = shared.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = shared
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         while state.threads < helpers {
             let own = shared.clone();
-            let spawned = thread::Builder::new().name("virtual-gpu".to_string()).spawn(move || work(&own));
+            let spawned = thread::Builder::new()
+                .name("virtual-gpu".to_string())
+                .spawn(move || work(&own));
             if spawned.is_err() {
                 break;
             }
@@ -60,16 +66,27 @@ struct Finish<'s>(&'s Shared);
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self
+            .0
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         state.job = None;
         while state.running > 0 {
-            state = self.0.done.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = self
+                .0
+                .done
+                .wait(state)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }
 
 fn work(shared: &Shared) {
-    let mut state = shared.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut state = shared
+        .state
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
         if let Some((job, left)) = &mut state.job
             && *left > 0
@@ -81,13 +98,19 @@ fn work(shared: &Shared) {
             // A panic in a helper is reported by the caller's own work, which then has no result of this thread's.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             drop(result);
-            state = shared.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = shared
+                .state
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             state.running -= 1;
             if state.running == 0 {
                 shared.done.notify_all();
             }
         } else {
-            state = shared.work.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = shared
+                .work
+                .wait(state)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }

@@ -117,7 +117,8 @@ pub(crate) struct Registers {
 impl Registers {
     /// Registers filled with `0xff`, a NaN of every float type.
     pub(crate) fn new(bytes: usize) -> Registers {
-        let layout = Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
+        let layout =
+            Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc(layout) };
         if memory.is_null() {
@@ -191,7 +192,8 @@ impl LocalMemory {
         for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
             let start = lane * self.per_lane;
             let from = start + from as usize;
-            self.bytes.copy_within(from..from + size as usize, start + to as usize);
+            self.bytes
+                .copy_within(from..from + size as usize, start + to as usize);
         }
     }
 }
@@ -227,11 +229,26 @@ impl<'l> Warp<'l> {
         self.groups.push(group);
     }
 
+    /// Whether a group can go on.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.groups
+            .iter()
+            .any(|group| group.state == GroupState::Ready)
+    }
+
     /// Takes the group to run next: the deepest in calls and lowest in the text, or the one that has waited longest.
     pub(crate) fn choose(&mut self, longest_waiting: bool) -> Option<Group> {
         let frames = &self.frames;
-        let ready = self.groups.iter().enumerate().filter(|(_, group)| group.state == GroupState::Ready);
-        let depth = |group: &Group| frames[group.frame as usize].as_ref().map_or(0, |frame| frame.depth);
+        let ready = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.state == GroupState::Ready);
+        let depth = |group: &Group| {
+            frames[group.frame as usize]
+                .as_ref()
+                .map_or(0, |frame| frame.depth)
+        };
         let (index, _) = if longest_waiting {
             ready.min_by_key(|(_, group)| group.last_run)
         } else {

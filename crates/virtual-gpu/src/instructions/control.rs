@@ -23,8 +23,11 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             builder.emit(handler::<Branch>(), &[], &[], u64::from(*label));
             let last = builder.last();
             last.immediate_is_label = true;
-            last.successor =
-                if guarded { Successor::Labels(vec![*label]) } else { Successor::Jump(vec![*label]) };
+            last.successor = if guarded {
+                Successor::Labels(vec![*label])
+            } else {
+                Successor::Jump(vec![*label])
+            };
             Ok(())
         }
         "brx" => indexed_branch(form, builder),
@@ -33,8 +36,21 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             form.done()?;
             form.expect_operands(0)?;
             let guarded = builder.guard.is_some();
-            builder.emit(if exit { handler::<Exit>() } else { handler::<Return>() }, &[], &[], 0);
-            builder.last().successor = if guarded { Successor::Next } else { Successor::End };
+            builder.emit(
+                if exit {
+                    handler::<Exit>()
+                } else {
+                    handler::<Return>()
+                },
+                &[],
+                &[],
+                0,
+            );
+            builder.last().successor = if guarded {
+                Successor::Next
+            } else {
+                Successor::End
+            };
             Ok(())
         }
         "call" => call(form, builder),
@@ -54,7 +70,9 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             builder.emit(handler::<Yield>(), &[], &[], 0);
             Ok(())
         }
-        other => Err(Refusal::new(format!("the instruction {other} is not supported"))),
+        other => Err(Refusal::new(format!(
+            "the instruction {other} is not supported"
+        ))),
     }
 }
 
@@ -91,7 +109,11 @@ fn indexed_branch(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), 
     builder.branch_tables.push(labels.clone());
     let guarded = builder.guard.is_some();
     builder.emit(handler::<IndexedBranch>(), &[], &[index], table);
-    builder.last().successor = if guarded { Successor::Labels(labels) } else { Successor::Jump(labels) };
+    builder.last().successor = if guarded {
+        Successor::Labels(labels)
+    } else {
+        Successor::Jump(labels)
+    };
     Ok(())
 }
 
@@ -111,7 +133,8 @@ impl Handler for IndexedBranch {
                 let message = format!("brx.idx of {} with {} targets", indices[lane], table.len());
                 return core.fail(inst, lane, FaultKind::InvalidPc, message);
             };
-            let same = (0..WARP).filter(|&other| left >> other & 1 != 0 && indices[other] == indices[lane]);
+            let same = (0..WARP)
+                .filter(|&other| left >> other & 1 != 0 && indices[other] == indices[lane]);
             let mask = same.fold(0, |mask, other| mask | 1 << other);
             if all && mask == core.active {
                 core.target = target;
@@ -147,7 +170,12 @@ impl Handler for Trap {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let lane = core.mask.trailing_zeros() as usize;
-        core.fail(inst, lane, FaultKind::LaunchFailed, "the kernel executed a trap".to_string())
+        core.fail(
+            inst,
+            lane,
+            FaultKind::LaunchFailed,
+            "the kernel executed a trap".to_string(),
+        )
     }
 }
 
@@ -172,10 +200,15 @@ impl Handler for Yield {
 fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     form.done()?;
     let (results, callee, arguments, table) = match form.operands {
-        [Operand::Group(results), callee, Operand::Group(arguments)] => (results, callee, arguments, None),
-        [Operand::Group(results), callee, Operand::Group(arguments), Operand::Table(table)] => {
-            (results, callee, arguments, Some(*table))
+        [Operand::Group(results), callee, Operand::Group(arguments)] => {
+            (results, callee, arguments, None)
         }
+        [
+            Operand::Group(results),
+            callee,
+            Operand::Group(arguments),
+            Operand::Table(table),
+        ] => (results, callee, arguments, Some(*table)),
         _ => return Err(Refusal::new("expected results, a function and arguments")),
     };
     let results = places(results, builder)?;
@@ -185,25 +218,42 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         if sizes(given) == wanted {
             return Ok(());
         }
-        Err(Refusal::new(format!("{name} has {what} of {wanted:?} bytes, the call has {:?}", sizes(given))))
+        Err(Refusal::new(format!(
+            "{name} has {what} of {wanted:?} bytes, the call has {:?}",
+            sizes(given)
+        )))
     };
     let of = |variables: &[crate::ptx::ast::Variable]| {
-        variables.iter().map(|variable| variable.size.unwrap_or(0) as u32).collect::<Vec<_>>()
+        variables
+            .iter()
+            .map(|variable| variable.size.unwrap_or(0) as u32)
+            .collect::<Vec<_>>()
     };
     let site = builder.calls.len() as u64;
     match callee {
         Operand::Symbol(Symbol::Function(index), 0) => {
             let function = &builder.module.functions[*index as usize];
-            check(&function.name, "parameters", &arguments, of(&function.params))?;
+            check(
+                &function.name,
+                "parameters",
+                &arguments,
+                of(&function.params),
+            )?;
             check(&function.name, "results", &results, of(&function.returns))?;
-            builder.calls.push(CallSite { callee: Some(*index), arguments, results });
+            builder.calls.push(CallSite {
+                callee: Some(*index),
+                arguments,
+                results,
+            });
             if function.body.is_some() {
                 builder.emit(handler::<Call>(), &[], &[], site);
                 return Ok(());
             }
             let name = function.name.clone();
             if super::print::extern_call(&name).is_none() {
-                return Err(Refusal::new(format!("the function {name} is declared but not defined")));
+                return Err(Refusal::new(format!(
+                    "the function {name} is declared but not defined"
+                )));
             }
             let text = builder.text(name);
             builder.emit(handler::<ExternCall>(), &[], &[], site | text << 32);
@@ -213,10 +263,16 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
             let Some(Table::Calls(_) | Table::Prototype { .. }) =
                 table.and_then(|table| builder.body.tables.get(table as usize))
             else {
-                return Err(Refusal::new("an indirect call needs a prototype or a list of targets"));
+                return Err(Refusal::new(
+                    "an indirect call needs a prototype or a list of targets",
+                ));
             };
             let address = builder.source(operand, Type::U64)?;
-            builder.calls.push(CallSite { callee: None, arguments, results });
+            builder.calls.push(CallSite {
+                callee: None,
+                arguments,
+                results,
+            });
             builder.emit(handler::<IndirectCall>(), &[], &[address], site);
             Ok(())
         }
@@ -238,7 +294,9 @@ fn places(operands: &[Operand], builder: &mut Builder<'_>) -> Result<Vec<(u32, u
                     _ => Err(Refusal::new("a call passes variables of the param space")),
                 }
             }
-            _ => Err(Refusal::new("a call of registers or constants is not supported; pass .param variables")),
+            _ => Err(Refusal::new(
+                "a call of registers or constants is not supported; pass .param variables",
+            )),
         })
         .collect()
 }
@@ -266,20 +324,33 @@ impl Handler for IndirectCall {
         while left != 0 {
             let lane = left.trailing_zeros() as usize;
             let address = addresses[lane];
-            let same = (0..WARP).filter(|&other| left >> other & 1 != 0 && addresses[other] == address);
+            let same =
+                (0..WARP).filter(|&other| left >> other & 1 != 0 && addresses[other] == address);
             let mask = same.fold(0, |mask, other| mask | 1 << other);
             left &= !mask;
             let offset = address.wrapping_sub(FUNCTION_WINDOW);
-            let index = if offset % 16 == 0 { u32::try_from(offset / 16).unwrap_or(u32::MAX) } else { u32::MAX };
+            let index = if offset % 16 == 0 {
+                u32::try_from(offset / 16).unwrap_or(u32::MAX)
+            } else {
+                u32::MAX
+            };
             let kernel = core.launch.kernel;
             let site_info = &core.code.calls[site as usize];
-            let fits = kernel.functions.get(index as usize).and_then(Option::as_ref).is_some_and(|code| {
-                let sizes = |places: &[(u32, u32)]| places.iter().map(|place| place.1).collect::<Vec<_>>();
-                sizes(&site_info.arguments) == sizes(&code.params)
-                    && sizes(&site_info.results) == sizes(&code.returns)
-            });
+            let fits = kernel
+                .functions
+                .get(index as usize)
+                .and_then(Option::as_ref)
+                .is_some_and(|code| {
+                    let sizes = |places: &[(u32, u32)]| {
+                        places.iter().map(|place| place.1).collect::<Vec<_>>()
+                    };
+                    sizes(&site_info.arguments) == sizes(&code.params)
+                        && sizes(&site_info.results) == sizes(&code.returns)
+                });
             if !fits {
-                let message = format!("indirect call of {address:#x}, which is no function with these parameters");
+                let message = format!(
+                    "indirect call of {address:#x}, which is no function with these parameters"
+                );
                 return core.fail(inst, lane, FaultKind::InvalidPc, message);
             }
             if core.call(inst, mask, index, site) == Flow::Fault {
@@ -305,10 +376,15 @@ fn extern_call(core: &mut Core<'_>, inst: &Inst) -> Flow {
     let site = &code.calls[inst.immediate as u32 as usize];
     let name = &code.texts[(inst.immediate >> 32) as usize];
     let Some(function) = super::print::extern_call(name) else {
-        return core.fail(inst, 0, FaultKind::InvalidPc, format!("{name} is not defined"));
+        return core.fail(
+            inst,
+            0,
+            FaultKind::InvalidPc,
+            format!("{name} is not defined"),
+        );
     };
-    let base = core.local_base;
-    for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+    let (base, mask) = (core.local_base, core.mask);
+    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
         let arguments: Vec<Vec<u8>> = site
             .arguments
             .iter()

@@ -43,7 +43,9 @@ impl Core<'_> {
         access: Access,
     ) -> Result<*mut u8, Flow> {
         if address & u64::from(align - 1) != 0 {
-            let message = format!("misaligned address {address:#x}: {access:?} of {size} bytes in {space:?} memory");
+            let message = format!(
+                "misaligned address {address:#x}: {access:?} of {size} bytes in {space:?} memory"
+            );
             return Err(self.fail(inst, lane, FaultKind::Misaligned, message));
         }
         match space {
@@ -80,9 +82,18 @@ impl Core<'_> {
 
     #[cold]
     #[inline(never)]
-    fn illegal(&mut self, inst: &Inst, lane: usize, address: u64, size: u32, access: Access) -> Flow {
+    fn illegal(
+        &mut self,
+        inst: &Inst,
+        lane: usize,
+        address: u64,
+        size: u32,
+        access: Access,
+    ) -> Flow {
         let nearest = self.launch.memory.describe(address);
-        let message = format!("illegal address {address:#x}: {access:?} of {size} bytes in global memory; {nearest}");
+        let message = format!(
+            "illegal address {address:#x}: {access:?} of {size} bytes in global memory; {nearest}"
+        );
         self.fail(inst, lane, FaultKind::IllegalAddress, message)
     }
 
@@ -135,7 +146,8 @@ impl Core<'_> {
         access: Access,
     ) -> Result<*mut u8, Flow> {
         let params = self.launch.params;
-        if access == Access::Read && address.saturating_add(u64::from(size)) <= params.len() as u64 {
+        if access == Access::Read && address.saturating_add(u64::from(size)) <= params.len() as u64
+        {
             return Ok(params[address as usize..].as_ptr().cast_mut());
         }
         let message = format!(
@@ -164,8 +176,24 @@ fn take_hints(form: &mut Form<'_>) {
     form.modifiers.retain(|name| {
         !matches!(
             *name,
-            "weak" | "volatile" | "relaxed" | "acquire" | "release" | "mmio" | "cta" | "cluster" | "gpu" | "sys"
-                | "nc" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt"
+            "weak"
+                | "volatile"
+                | "relaxed"
+                | "acquire"
+                | "release"
+                | "mmio"
+                | "cta"
+                | "cluster"
+                | "gpu"
+                | "sys"
+                | "nc"
+                | "ca"
+                | "cg"
+                | "cs"
+                | "lu"
+                | "cv"
+                | "wb"
+                | "wt"
         ) && !name.starts_with("L1::")
             && !name.starts_with("L2::")
     });
@@ -173,7 +201,16 @@ fn take_hints(form: &mut Form<'_>) {
 
 /// Takes out the state space.
 pub(crate) fn take_space(form: &mut Form<'_>) -> Space {
-    let names = ["global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func"];
+    let names = [
+        "global",
+        "const",
+        "shared",
+        "shared::cta",
+        "local",
+        "param",
+        "param::entry",
+        "param::func",
+    ];
     match form.take_any(&names) {
         Some("global") => Space::Global,
         Some("const") => Space::Const,
@@ -197,7 +234,11 @@ pub(crate) struct Address {
 }
 
 /// Decodes `[base + offset]`.
-pub(crate) fn address(builder: &mut Builder<'_>, operand: &Operand, space: Space) -> Result<Address, Refusal> {
+pub(crate) fn address(
+    builder: &mut Builder<'_>,
+    operand: &Operand,
+    space: Space,
+) -> Result<Address, Refusal> {
     let Operand::Address { base, offset } = operand else {
         return Err(Refusal::new("expected an address in brackets"));
     };
@@ -208,28 +249,59 @@ pub(crate) fn address(builder: &mut Builder<'_>, operand: &Operand, space: Space
             let long = Kind::of(declared) == Kind::Long;
             if !long && space != Space::Shared {
                 let base = builder.source(&Operand::Register(register), Type::U64)?;
-                return Ok(Address { space, base, long: true, offset });
+                return Ok(Address {
+                    space,
+                    base,
+                    long: true,
+                    offset,
+                });
             }
-            let space = if space == Space::Param && !builder.function.entry { Space::Local } else { space };
-            Ok(Address { space, base: builder.register(register), long, offset })
+            let space = if space == Space::Param && !builder.function.entry {
+                Space::Local
+            } else {
+                space
+            };
+            Ok(Address {
+                space,
+                base: builder.register(register),
+                long,
+                offset,
+            })
         }
         Base::Symbol(symbol) => match builder.place(symbol)? {
             Place::Fixed(place) => {
                 let space = match (symbol, space) {
                     (Symbol::Body(_), Space::Generic) => Space::Shared,
                     (Symbol::Param(_), _) => Space::Param,
-                    (Symbol::Module(index), Space::Generic) => builder.module.variables[index as usize].space,
+                    (Symbol::Module(index), Space::Generic) => {
+                        builder.module.variables[index as usize].space
+                    }
                     _ => space,
                 };
                 let base = builder.constant(Kind::Long, place.wrapping_add(offset));
-                Ok(Address { space, base, long: true, offset: 0 })
+                Ok(Address {
+                    space,
+                    base,
+                    long: true,
+                    offset: 0,
+                })
             }
             Place::Local(_) => {
                 let base = builder.symbol_address(symbol, offset as i64, Kind::Long)?;
-                Ok(Address { space: Space::Local, base, long: true, offset: 0 })
+                Ok(Address {
+                    space: Space::Local,
+                    base,
+                    long: true,
+                    offset: 0,
+                })
             }
         },
-        Base::Zero => Ok(Address { space, base: builder.constant(Kind::Long, offset), long: true, offset: 0 }),
+        Base::Zero => Ok(Address {
+            space,
+            base: builder.constant(Kind::Long, offset),
+            long: true,
+            offset: 0,
+        }),
     }
 }
 
@@ -255,23 +327,35 @@ fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Resul
         single => std::slice::from_ref(single),
     };
     if parts.len() != count {
-        return Err(Refusal::new(format!("{count} registers are expected, {} are given", parts.len())));
+        return Err(Refusal::new(format!(
+            "{count} registers are expected, {} are given",
+            parts.len()
+        )));
     }
     let place = address(builder, &form.operands[place], space)?;
     if load {
         if place.space == Space::Param && !builder.function.entry {
-            return Err(Refusal::new("a device function's parameter at an address that is not known"));
+            return Err(Refusal::new(
+                "a device function's parameter at an address that is not known",
+            ));
         }
-        let writes =
-            parts.iter().map(|part| builder.destination(part, ty)).collect::<Result<Vec<_>, _>>()?;
+        let writes = parts
+            .iter()
+            .map(|part| builder.destination(part, ty))
+            .collect::<Result<Vec<_>, _>>()?;
         let run = choose::<LoadFamily>(ty, &place, count)?;
         builder.emit(run, &writes, &[place.base], place.offset);
     } else {
         if matches!(place.space, Space::Const | Space::Param) {
-            return Err(Refusal::new(format!("{:?} memory cannot be written", place.space)));
+            return Err(Refusal::new(format!(
+                "{:?} memory cannot be written",
+                place.space
+            )));
         }
-        let mut reads =
-            parts.iter().map(|part| builder.source(part, ty)).collect::<Result<Vec<_>, _>>()?;
+        let mut reads = parts
+            .iter()
+            .map(|part| builder.source(part, ty))
+            .collect::<Result<Vec<_>, _>>()?;
         reads.push(place.base);
         let run = choose::<StoreFamily>(ty, &place, count)?;
         builder.emit(run, &[], &reads, place.offset);
@@ -307,7 +391,11 @@ fn choose<F: Family>(ty: Type, address: &Address, count: usize) -> Result<Run, R
             2 => choose_space::<F, u16>(address, count),
             4 => choose_space::<F, u32>(address, count),
             8 => choose_space::<F, u64>(address, count),
-            size => return Err(Refusal::new(format!("elements of {size} bytes are not supported"))),
+            size => {
+                return Err(Refusal::new(format!(
+                    "elements of {size} bytes are not supported"
+                )));
+            }
         },
     })
 }
@@ -370,7 +458,9 @@ impl Location for u64 {
 /// `slots = [d.., address]`
 struct Load<T, A, const SPACE: u8, const COUNT: usize>(PhantomData<(T, A)>);
 
-impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler for Load<T, A, SPACE, COUNT> {
+impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
+    for Load<T, A, SPACE, COUNT>
+{
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         // SAFETY: the decoder laid out `COUNT` results and an address.
@@ -384,7 +474,9 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler for Load
                 // SAFETY: `row` is valid for 32 times `COUNT` elements.
                 unsafe {
                     for part in 0..COUNT {
-                        core.store_lanes(inst.slots[part], |lane| row.add(lane * COUNT + part).read_unaligned());
+                        core.store_lanes(inst.slots[part], |lane| {
+                            row.add(lane * COUNT + part).read_unaligned()
+                        });
                     }
                 }
             }
@@ -416,7 +508,9 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler for Load
 /// `slots = [values.., address]`
 struct Store<T, A, const SPACE: u8, const COUNT: usize>(PhantomData<(T, A)>);
 
-impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler for Store<T, A, SPACE, COUNT> {
+impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
+    for Store<T, A, SPACE, COUNT>
+{
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         // SAFETY: the decoder laid out `COUNT` values and an address.
@@ -430,7 +524,8 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler for Stor
                 for part in 0..COUNT {
                     let values = core.read::<T>(inst.slots[part]);
                     for (lane, value) in values.iter().enumerate() {
-                        row.add(lane * COUNT + part).write_unaligned(T::from_raw(*value));
+                        row.add(lane * COUNT + part)
+                            .write_unaligned(T::from_raw(*value));
                     }
                 }
             },
@@ -534,7 +629,15 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
     let mut pointers = [std::ptr::null_mut(); WARP];
     for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
         let size = size as u32;
-        let pointer = core.locate(inst, lane, space_of(SPACE), addresses[lane], size, size, access)?;
+        let pointer = core.locate(
+            inst,
+            lane,
+            space_of(SPACE),
+            addresses[lane],
+            size,
+            size,
+            access,
+        )?;
         pointers[lane] = pointer.cast();
     }
     Ok(Pointers::Scattered(pointers))

@@ -16,7 +16,9 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "mov" => mov(form, builder),
         "cvta" => cvta(form, builder),
         "isspacep" => isspacep(form, builder),
-        other => Err(Refusal::new(format!("the instruction {other} is not supported"))),
+        other => Err(Refusal::new(format!(
+            "the instruction {other} is not supported"
+        ))),
     }
 }
 
@@ -37,8 +39,10 @@ fn mov(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         }
         (target, Operand::Vector(parts)) => {
             let part = part_type(ty, parts.len())?;
-            let reads =
-                parts.iter().map(|operand| builder.source(operand, part)).collect::<Result<Vec<_>, _>>()?;
+            let reads = parts
+                .iter()
+                .map(|operand| builder.source(operand, part))
+                .collect::<Result<Vec<_>, _>>()?;
             let result = builder.destination(target, ty)?;
             builder.emit(pack(ty, parts.len())?, &[result], &reads, 0);
             Ok(())
@@ -63,7 +67,9 @@ fn part_type(ty: Type, count: usize) -> Result<Type, Refusal> {
         1 if count > 1 => Ok(Type::B8),
         2 if count > 1 => Ok(Type::B16),
         4 if count > 1 => Ok(Type::B32),
-        _ => Err(Refusal::new(format!("{ty:?} does not consist of {count} parts"))),
+        _ => Err(Refusal::new(format!(
+            "{ty:?} does not consist of {count} parts"
+        ))),
     }
 }
 
@@ -74,7 +80,9 @@ fn pack(ty: Type, count: usize) -> Result<Run, Refusal> {
         (4, 4) => Ok(handler::<Pack<u32, 8, 4>>()),
         (8, 2) => Ok(handler::<Pack<u64, 32, 2>>()),
         (8, 4) => Ok(handler::<Pack<u64, 16, 4>>()),
-        _ => Err(Refusal::new(format!("{ty:?} of {count} parts is not supported"))),
+        _ => Err(Refusal::new(format!(
+            "{ty:?} of {count} parts is not supported"
+        ))),
     }
 }
 
@@ -85,7 +93,9 @@ fn unpack(ty: Type, count: usize) -> Result<Run, Refusal> {
         (4, 4) => Ok(handler::<Unpack<u32, 8, 4>>()),
         (8, 2) => Ok(handler::<Unpack<u64, 32, 2>>()),
         (8, 4) => Ok(handler::<Unpack<u64, 16, 4>>()),
-        _ => Err(Refusal::new(format!("{ty:?} of {count} parts is not supported"))),
+        _ => Err(Refusal::new(format!(
+            "{ty:?} of {count} parts is not supported"
+        ))),
     }
 }
 
@@ -198,20 +208,38 @@ impl Handler for AddImmediate {
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, ..] = inst.slots;
         // SAFETY: both have 64 bits.
-        unsafe { core.store_lanes(d, |lane| core.lane::<u64>(a, lane).wrapping_add(inst.immediate)) };
+        unsafe {
+            core.store_lanes(d, |lane| {
+                core.lane::<u64>(a, lane).wrapping_add(inst.immediate)
+            })
+        };
         Flow::Next
     }
 }
 
 /// Where a space's window starts; global memory has none.
 fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
-    Ok(match form.take_any(&["global", "const", "shared", "shared::cta", "local", "param", "param::entry"]) {
-        Some("shared" | "shared::cta") => SHARED_WINDOW,
-        Some("local") => LOCAL_WINDOW,
-        Some("param" | "param::entry") => PARAM_WINDOW,
-        Some(_) => 0,
-        None => return Err(Refusal::new("the instruction names no state space that is supported")),
-    })
+    Ok(
+        match form.take_any(&[
+            "global",
+            "const",
+            "shared",
+            "shared::cta",
+            "local",
+            "param",
+            "param::entry",
+        ]) {
+            Some("shared" | "shared::cta") => SHARED_WINDOW,
+            Some("local") => LOCAL_WINDOW,
+            Some("param" | "param::entry") => PARAM_WINDOW,
+            Some(_) => 0,
+            None => {
+                return Err(Refusal::new(
+                    "the instruction names no state space that is supported",
+                ));
+            }
+        },
+    )
 }
 
 fn cvta(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
@@ -221,7 +249,8 @@ fn cvta(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     form.done()?;
     form.expect_operands(2)?;
     // A device function's parameters are local memory.
-    if let Operand::Symbol(symbol @ (Symbol::Param(_) | Symbol::Return(_) | Symbol::Body(_)), _) = form.operands[1]
+    if let Operand::Symbol(symbol @ (Symbol::Param(_) | Symbol::Return(_) | Symbol::Body(_)), _) =
+        form.operands[1]
         && let Place::Local(_) = builder.place(symbol)?
     {
         window = LOCAL_WINDOW;
