@@ -184,6 +184,7 @@ impl Rig {
             params: &block,
             memory: &memory,
             host: self,
+            order: None,
             options: self.options.clone(),
         })
     }
