@@ -117,7 +117,8 @@ pub(crate) struct Registers {
 impl Registers {
     /// Registers filled with `0xff`, a NaN of every float type.
     pub(crate) fn new(bytes: usize) -> Registers {
-        let layout = Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
+        let layout =
+            Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc(layout) };
         if memory.is_null() {
@@ -181,12 +182,18 @@ impl LocalMemory {
 }
 
 impl LocalMemory {
+    /// Bytes of a lane; they are reserved.
+    pub(crate) fn bytes(&mut self, lane: usize, offset: u32, size: u32) -> &mut [u8] {
+        &mut self.bytes[lane * self.per_lane + offset as usize..][..size as usize]
+    }
+
     /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
     pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
         for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
             let start = lane * self.per_lane;
             let from = start + from as usize;
-            self.bytes.copy_within(from..from + size as usize, start + to as usize);
+            self.bytes
+                .copy_within(from..from + size as usize, start + to as usize);
         }
     }
 }
@@ -222,11 +229,26 @@ impl<'l> Warp<'l> {
         self.groups.push(group);
     }
 
+    /// Whether a group can go on.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.groups
+            .iter()
+            .any(|group| group.state == GroupState::Ready)
+    }
+
     /// Takes the group to run next: the deepest in calls and lowest in the text, or the one that has waited longest.
     pub(crate) fn choose(&mut self, longest_waiting: bool) -> Option<Group> {
         let frames = &self.frames;
-        let ready = self.groups.iter().enumerate().filter(|(_, group)| group.state == GroupState::Ready);
-        let depth = |group: &Group| frames[group.frame as usize].as_ref().map_or(0, |frame| frame.depth);
+        let ready = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.state == GroupState::Ready);
+        let depth = |group: &Group| {
+            frames[group.frame as usize]
+                .as_ref()
+                .map_or(0, |frame| frame.depth)
+        };
         let (index, _) = if longest_waiting {
             ready.min_by_key(|(_, group)| group.last_run)
         } else {
