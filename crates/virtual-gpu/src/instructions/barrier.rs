@@ -52,13 +52,21 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             builder.emit(handler::<Fence>(), &[], &[], 0);
             Ok(())
         }
-        _ if form.take("warp") => decode_warp(form, builder),
-        _ => decode_block(form, builder),
+        _ => {
+            if form.take("warp") {
+                return decode_warp(form, builder);
+            }
+            decode_block(form, builder)
+        }
     }
 }
 
 fn decode_fence(form: &mut Form<'_>) -> Result<(), Refusal> {
-    if form.modifiers.iter().any(|name| matches!(*name, "proxy" | "mbarrier_init") || name.starts_with("proxy::")) {
+    if form
+        .modifiers
+        .iter()
+        .any(|name| matches!(*name, "proxy" | "mbarrier_init") || name.starts_with("proxy::"))
+    {
         return Err(Refusal::new("fences between proxies are not supported"));
     }
     form.take_any(&["sc", "acq_rel", "acquire", "release"]);
@@ -100,11 +108,18 @@ fn decode_block(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Re
     let kind = match form.take_any(&["sync", "arrive", "red"]) {
         Some("sync") => SYNC,
         Some("arrive") => ARRIVE,
-        Some(_) => match (form.take_any(&["popc", "and", "or"]), form.take_any(&["u32", "pred"])) {
+        Some(_) => match (
+            form.take_any(&["popc", "and", "or"]),
+            form.take_any(&["u32", "pred"]),
+        ) {
             (Some("popc"), Some("u32")) => COUNT,
             (Some("and"), Some("pred")) => AND,
             (Some("or"), Some("pred")) => OR,
-            _ => return Err(Refusal::new("a barrier's reduction is .popc.u32, .and.pred or .or.pred")),
+            _ => {
+                return Err(Refusal::new(
+                    "a barrier's reduction is .popc.u32, .and.pred or .or.pred",
+                ));
+            }
         },
         None => return Err(Refusal::new("a barrier is .sync, .arrive or .red")),
     };
@@ -115,7 +130,11 @@ fn decode_block(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Re
     let counted = match operands.checked_sub(before + 1 + after) {
         Some(0) if kind != ARRIVE => false,
         Some(1) => true,
-        _ => return Err(Refusal::new(format!("{operands} operands do not fit this barrier"))),
+        _ => {
+            return Err(Refusal::new(format!(
+                "{operands} operands do not fit this barrier"
+            )));
+        }
     };
     let result = match kind {
         COUNT => Some(builder.write(form, 0, Type::U32)?),
@@ -123,14 +142,22 @@ fn decode_block(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Re
         _ => None,
     };
     let id = builder.read(form, before, Type::U32)?;
-    let count = if counted { builder.read(form, before + 1, Type::U32)? } else { id };
+    let count = if counted {
+        builder.read(form, before + 1, Type::U32)?
+    } else {
+        id
+    };
     let predicate = match kind {
         COUNT | AND | OR => builder.read(form, operands - 1, Type::Pred)?,
         _ => builder.constant(Kind::Predicate, 0),
     };
     let immediate = kind | if aligned { ALIGNED } else { 0 } | if counted { COUNTED } else { 0 };
     let result: Vec<Value> = result.into_iter().collect();
-    let run = if result.is_empty() { handler::<BlockBarrier<0>>() } else { handler::<BlockBarrier<1>>() };
+    let run = if result.is_empty() {
+        handler::<BlockBarrier<0>>()
+    } else {
+        handler::<BlockBarrier<1>>()
+    };
     builder.emit(run, &result, &[id, count, predicate], immediate);
     Ok(())
 }
@@ -163,11 +190,19 @@ impl Handler for WarpBarrier {
         }
         let frames = &core.warp.frames;
         let waits = |group: &crate::exec::warp::Group| {
-            let frame = frames[group.frame as usize].as_ref().expect("a group's frame");
-            group.state == GroupState::Parked && frame.code.instructions[group.pc as usize].run as usize == run
+            let frame = frames[group.frame as usize]
+                .as_ref()
+                .expect("a group's frame");
+            group.state == GroupState::Parked
+                && frame.code.instructions[group.pc as usize].run as usize == run
         };
         let others: Vec<bool> = core.warp.groups.iter().map(waits).collect();
-        let there = core.warp.groups.iter().zip(&others).filter(|(_, waits)| **waits);
+        let there = core
+            .warp
+            .groups
+            .iter()
+            .zip(&others)
+            .filter(|(_, waits)| **waits);
         let come = there.fold(core.mask, |come, (group, _)| come | group.mask);
         if wanted & !come != 0 {
             return park(core, inst);
@@ -197,7 +232,11 @@ pub(super) fn park(core: &mut Core<'_>, inst: &Inst) -> Flow {
 /// Whether all 32 lanes are here, for an instruction that a whole warp executes; if not, what to return.
 #[inline(always)]
 pub(super) fn whole_warp(core: &mut Core<'_>, inst: &Inst) -> Result<(), Flow> {
-    if core.mask == u32::MAX { Ok(()) } else { Err(part_of_warp(core, inst)) }
+    if core.mask == u32::MAX {
+        Ok(())
+    } else {
+        Err(part_of_warp(core, inst))
+    }
 }
 
 #[cold]
@@ -208,9 +247,10 @@ fn part_of_warp(core: &mut Core<'_>, inst: &Inst) -> Flow {
     }
     let missing = !core.mask;
     let lane = core.mask.trailing_zeros() as usize;
-    let message =
-        format!("all 32 lanes of a warp must execute this, but those of the mask {missing:#010x} have exited or do \
-                 not exist (is the block size a multiple of 32?)");
+    let message = format!(
+        "all 32 lanes of a warp must execute this, but those of the mask {missing:#010x} have exited or do \
+                 not exist (is the block size a multiple of 32?)"
+    );
     core.fail(inst, lane, FaultKind::IllegalInstruction, message)
 }
 
@@ -252,15 +292,25 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
     let (id, count) = (ids[first], counts[first]);
     let counted = inst.immediate & COUNTED != 0;
     let lanes = (0..WARP).filter(|lane| core.mask >> lane & 1 != 0);
-    if lanes.clone().any(|lane| ids[lane] != id || counted && counts[lane] != count) {
-        let message = "the threads of a warp name different barriers, or different numbers of threads".to_string();
+    if lanes
+        .clone()
+        .any(|lane| ids[lane] != id || counted && counts[lane] != count)
+    {
+        let message =
+            "the threads of a warp name different barriers, or different numbers of threads"
+                .to_string();
         return core.fail(inst, first, FaultKind::LaunchFailed, message);
     }
     if id >= 16 {
         let message = format!("barrier {id} does not exist: they are numbered 0 to 15");
         return core.fail(inst, first, FaultKind::IllegalInstruction, message);
     }
-    let threads = core.launch.threads.iter().product::<u32>().next_multiple_of(WARP as u32);
+    let threads = core
+        .launch
+        .threads
+        .iter()
+        .product::<u32>()
+        .next_multiple_of(WARP as u32);
     if counted && (count == 0 || count % WARP as u32 != 0 || count > threads) {
         let message = format!(
             "barrier {id} for {count} threads: the number must be a multiple of 32, at most the {threads} of the block"
@@ -268,7 +318,11 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
         return core.fail(inst, first, FaultKind::IllegalInstruction, message);
     }
     if kind == ARRIVE {
-        core.arrivals.push(Arrival { id, count, threads: core.mask.count_ones() });
+        core.arrivals.push(Arrival {
+            id,
+            count,
+            threads: core.mask.count_ones(),
+        });
         return Flow::Next;
     }
     let rest = core.active & !core.mask;
@@ -276,7 +330,13 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
         let next = core.index_of(inst) + 1;
         core.split(rest, next);
     }
-    let reduction = |kind| Some(BarrierReduction { kind, slot: inst.slots[0], predicate });
+    let reduction = |kind| {
+        Some(BarrierReduction {
+            kind,
+            slot: inst.slots[0],
+            predicate,
+        })
+    };
     core.state = GroupState::Barrier {
         id,
         count: counted.then_some(count),

@@ -38,7 +38,13 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
 fn take_type(form: &mut Form<'_>, types: &[&'static str]) -> Result<&'static str, Refusal> {
     let ty = form.take_any(types);
     form.done()?;
-    ty.ok_or_else(|| Refusal::new(format!("{} takes the types .{}", form.opcode, types.join(" ."))))
+    ty.ok_or_else(|| {
+        Refusal::new(format!(
+            "{} takes the types .{}",
+            form.opcode,
+            types.join(" .")
+        ))
+    })
 }
 
 /// Operand 0 as the destinations `d` and `p` of `d|p`; without `|p`, a predicate that nobody reads.
@@ -48,10 +54,14 @@ fn write_pair(
     ty: Type,
 ) -> Result<[crate::decode::Value; 2], Refusal> {
     match form.operands.first() {
-        Some(Operand::Pair(pair)) => {
-            Ok([builder.destination(&pair.0, ty)?, builder.destination(&pair.1, Type::Pred)?])
-        }
-        _ => Ok([builder.write(form, 0, ty)?, builder.temporary(Kind::Predicate)]),
+        Some(Operand::Pair(pair)) => Ok([
+            builder.destination(&pair.0, ty)?,
+            builder.destination(&pair.1, Type::Pred)?,
+        ]),
+        _ => Ok([
+            builder.write(form, 0, ty)?,
+            builder.temporary(Kind::Predicate),
+        ]),
     }
 }
 
@@ -74,9 +84,18 @@ fn decode_shuffle(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), 
     let source = builder.read(form, 1, Type::B32)?;
     let by = builder.read(form, 2, Type::B32)?;
     let clamp = builder.read(form, 3, Type::B32)?;
-    let members = if sync { builder.read(form, 4, Type::B32)? } else { clamp };
+    let members = if sync {
+        builder.read(form, 4, Type::B32)?
+    } else {
+        clamp
+    };
     let immediate = if sync { 0 } else { NO_MEMBERS };
-    builder.emit(run, &[result, there], &[source, by, clamp, members], immediate);
+    builder.emit(
+        run,
+        &[result, there],
+        &[source, by, clamp, members],
+        immediate,
+    );
     Ok(())
 }
 
@@ -94,8 +113,17 @@ fn decode_vote(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Ref
     form.expect_operands(if sync { 3 } else { 2 })?;
     let result = builder.write(form, 0, ty)?;
     let predicate = builder.read(form, 1, Type::Pred)?;
-    let members = if sync { builder.read(form, 2, Type::B32)? } else { builder.constant(Kind::Word, 0) };
-    builder.emit(run, &[result], &[predicate, members], if sync { 0 } else { NO_MEMBERS });
+    let members = if sync {
+        builder.read(form, 2, Type::B32)?
+    } else {
+        builder.constant(Kind::Word, 0)
+    };
+    builder.emit(
+        run,
+        &[result],
+        &[predicate, members],
+        if sync { 0 } else { NO_MEMBERS },
+    );
     Ok(())
 }
 
@@ -143,7 +171,11 @@ fn decode_reduction(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<()
         (Some("and"), "b32") => handler::<Reduce<And>>(),
         (Some("or"), "b32") => handler::<Reduce<Or>>(),
         (Some("xor"), "b32") => handler::<Reduce<Xor>>(),
-        _ => return Err(Refusal::new("redux is .add, .min or .max of .u32 or .s32, or .and, .or or .xor of .b32")),
+        _ => {
+            return Err(Refusal::new(
+                "redux is .add, .min or .max of .u32 or .s32, or .and, .or or .xor of .b32",
+            ));
+        }
     };
     let result = builder.write(form, 0, Type::B32)?;
     let source = builder.read(form, 1, Type::B32)?;
@@ -216,14 +248,24 @@ fn same<T: Copy + PartialEq>(values: &[T; WARP], mask: u32) -> u32 {
 #[inline(always)]
 unsafe fn members(core: &mut Core<'_>, inst: &Inst, slot: u32) -> Result<Members, Flow> {
     if inst.immediate & NO_MEMBERS != 0 {
-        return Ok(Members { first: core.mask, others: 0, named: [0; WARP], flow: Flow::Next });
+        return Ok(Members {
+            first: core.mask,
+            others: 0,
+            named: [0; WARP],
+            flow: Flow::Next,
+        });
     }
     // SAFETY: the caller says so.
     let named = *unsafe { core.read::<u32>(slot) };
     let first = same(&named, core.mask);
     let mask = named[core.mask.trailing_zeros() as usize];
     if first == core.mask && mask & core.warp.live == core.mask {
-        return Ok(Members { first, others: 0, named, flow: Flow::Next });
+        return Ok(Members {
+            first,
+            others: 0,
+            named,
+            flow: Flow::Next,
+        });
     }
     assemble(core, inst, named)
 }
@@ -235,7 +277,10 @@ fn assemble(core: &mut Core<'_>, inst: &Inst, named: [u32; WARP]) -> Result<Memb
     let mut complete = 0;
     for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
         if named[lane] >> lane & 1 == 0 {
-            let message = format!("the member mask {:#010x} does not name the lane that uses it, {lane}", named[lane]);
+            let message = format!(
+                "the member mask {:#010x} does not name the lane that uses it, {lane}",
+                named[lane]
+            );
             return Err(core.fail(inst, lane, FaultKind::LaunchFailed, message));
         }
         if named[lane] & core.warp.live & !core.mask == 0 {
@@ -250,12 +295,23 @@ fn assemble(core: &mut Core<'_>, inst: &Inst, named: [u32; WARP]) -> Result<Memb
     if incomplete != 0 {
         core.active &= !incomplete;
         let (frame, pc) = (core.frame_index, core.index_of(inst));
-        core.warp.groups.push(Group { mask: incomplete, frame, pc, state: GroupState::Parked, last_run: 0 });
+        core.warp.groups.push(Group {
+            mask: incomplete,
+            frame,
+            pc,
+            state: GroupState::Parked,
+            last_run: 0,
+        });
         core.mask = complete;
         flow = Flow::Schedule;
     }
     let first = same(&named, complete);
-    Ok(Members { first, others: complete & !first, named, flow })
+    Ok(Members {
+        first,
+        others: complete & !first,
+        named,
+        flow,
+    })
 }
 
 /// Where a lane's value comes from, and whether that lies in the segment.
@@ -299,7 +355,13 @@ impl<M: ShuffleMode> Handler for Shuffle<M> {
         // A lane may read from any other, so all sources are read before the result is written. Values of lanes that
         // are not members are undefined in PTX; here they are what the register holds.
         // SAFETY: as above.
-        let (values, by, clamp) = unsafe { (*core.read::<u32>(a), core.read::<u32>(b), core.read::<u32>(c)) };
+        let (values, by, clamp) = unsafe {
+            (
+                *core.read::<u32>(a),
+                core.read::<u32>(b),
+                core.read::<u32>(c),
+            )
+        };
         let mut there = 0;
         let mut results = [0; WARP];
         for lane in 0..WARP {
@@ -413,7 +475,11 @@ trait MatchMode {
 struct MatchAny;
 impl MatchMode for MatchAny {
     #[inline(always)]
-    fn find<T: Copy + PartialEq>(values: &[T; WARP], members: u32, mut put: impl FnMut(u32, u32, bool)) {
+    fn find<T: Copy + PartialEq>(
+        values: &[T; WARP],
+        members: u32,
+        mut put: impl FnMut(u32, u32, bool),
+    ) {
         let mut left = members;
         while left != 0 {
             let set = same(values, left);
@@ -426,7 +492,11 @@ impl MatchMode for MatchAny {
 struct MatchAll;
 impl MatchMode for MatchAll {
     #[inline(always)]
-    fn find<T: Copy + PartialEq>(values: &[T; WARP], members: u32, mut put: impl FnMut(u32, u32, bool)) {
+    fn find<T: Copy + PartialEq>(
+        values: &[T; WARP],
+        members: u32,
+        mut put: impl FnMut(u32, u32, bool),
+    ) {
         let all = same(values, members) == members;
         put(members, if all { members } else { 0 }, all);
     }
@@ -507,7 +577,13 @@ impl<O: Operation> Handler for Reduce<O> {
         // SAFETY: as above.
         let values = *unsafe { core.read::<u32>(a) };
         members.each(|set| {
-            let of = |lane: usize| if set >> lane & 1 != 0 { values[lane] } else { O::NEUTRAL };
+            let of = |lane: usize| {
+                if set >> lane & 1 != 0 {
+                    values[lane]
+                } else {
+                    O::NEUTRAL
+                }
+            };
             let result = (0..WARP).fold(O::NEUTRAL, |sum, lane| O::combine(sum, of(lane)));
             // SAFETY: as above.
             unsafe { set_lanes(core, d, set, |_| result) };
