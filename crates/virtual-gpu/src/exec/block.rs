@@ -10,6 +10,7 @@ use super::launch::{Launch, LaunchCounts};
 use super::pool;
 use super::rendezvous::{self, Arrivals};
 use super::warp::{Group, GroupState, Warp};
+use crate::check::shared::SharedShadow;
 use crate::fault::{Fault, FaultKind};
 
 /// Warp instructions that a block runs before others get their turn, in case it waits for one of them.
@@ -202,6 +203,7 @@ struct Block<'l> {
     index: [u32; 3],
     warps: Vec<Warp<'l>>,
     shared: SharedMemory,
+    shadow: Option<SharedShadow>,
     arrivals: Arrivals,
     /// Counts the rounds over the warps, for their order.
     round: u64,
@@ -215,7 +217,11 @@ impl<'l> Block<'l> {
         let entry = &launch.kernel.entry;
         core.block = index;
         core.shared_bytes = shared.bytes();
-        let warps = (0..threads.div_ceil(32)).map(|number| {
+        let options = &launch.options;
+        let checked = options.check_uninitialized || options.check_shared_races;
+        let shadow = checked.then(|| SharedShadow::new(shared.bytes()));
+        let count = threads.div_ceil(32);
+        let warps = (0..count).map(|number| {
             let lanes = (threads - number * 32).min(32);
             let live = if lanes == 32 {
                 u32::MAX
@@ -225,6 +231,10 @@ impl<'l> Block<'l> {
             core.warp = Warp::empty();
             core.warp.index = number;
             core.warp.live = live;
+            if checked {
+                core.warp.clock = vec![0; count as usize];
+                core.warp.clock[number as usize] = 1;
+            }
             core.warp.local.reserve(entry.local_bytes as usize);
             let frame = core.new_frame(entry, None, (0, 0), live, 0, 0);
             core.warp.groups.push(Group {
@@ -240,6 +250,7 @@ impl<'l> Block<'l> {
             index,
             warps: warps.collect(),
             shared,
+            shadow,
             arrivals: Arrivals::new(),
             round: 0,
         }
@@ -247,6 +258,13 @@ impl<'l> Block<'l> {
 
     /// Runs until the block is done or the core's fuel is.
     fn run(&mut self, core: &mut Core<'l>) -> State {
+        std::mem::swap(&mut core.shadow, &mut self.shadow);
+        let state = self.run_warps(core);
+        std::mem::swap(&mut core.shadow, &mut self.shadow);
+        state
+    }
+
+    fn run_warps(&mut self, core: &mut Core<'l>) -> State {
         core.block = self.index;
         core.shared = self.shared.pointer();
         core.shared_bytes = self.shared.bytes();
@@ -260,6 +278,9 @@ impl<'l> Block<'l> {
                 progress = true;
                 std::mem::swap(&mut core.warp, &mut self.warps[number]);
                 let pause = core.run_warp();
+                for arrival in core.arrivals.drain(..) {
+                    self.arrivals.push((arrival, core.warp.clock.clone()));
+                }
                 std::mem::swap(&mut core.warp, &mut self.warps[number]);
                 match pause {
                     Pause::Blocked => {}

@@ -11,6 +11,7 @@ use super::instruction::{Flow, INLINE_SLOTS, Inst, NO_GUARD};
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
 use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
+use crate::check::shared::SharedShadow;
 use crate::fault::{Fault, FaultKind};
 
 /// Jumps of one group after which another group of the warp gets its turn.
@@ -49,6 +50,8 @@ pub(crate) struct Core<'l> {
     pub(crate) shared: *mut u8,
     /// Bytes of shared memory.
     pub(crate) shared_bytes: u32,
+    /// What the checks remember of shared memory, if they are on.
+    pub(crate) shadow: Option<SharedShadow>,
     /// The running warp.
     pub(crate) warp: Warp<'l>,
     /// What `barrier.arrive` has announced since the block's scheduler last looked.
@@ -107,6 +110,7 @@ impl<'l> Core<'l> {
             block: [0; 3],
             shared: std::ptr::null_mut(),
             shared_bytes: 0,
+            shadow: None,
             warp: Warp::empty(),
             arrivals: Vec::new(),
             counts: LaunchCounts::default(),
@@ -289,7 +293,7 @@ impl<'l> Core<'l> {
         }
     }
 
-    /// Counts a barrier; what the race check remembers of shared memory is past.
+    /// Counts a barrier.
     pub(crate) fn passed_barrier(&mut self) {
         self.counts.barriers += 1;
     }

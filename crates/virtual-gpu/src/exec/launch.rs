@@ -2,6 +2,7 @@
 
 use super::code::Kernel;
 use super::memory::Memory;
+use crate::check::Order;
 use crate::fault::Fault;
 
 /// What a kernel is run with.
@@ -20,6 +21,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) memory: &'l dyn Memory,
     /// What the kernel may ask of its surroundings.
     pub(crate) host: &'l dyn Host,
+    /// The launch's number among the device's commands and their order, if races between commands are looked for.
+    pub(crate) order: Option<(u32, &'l dyn Order)>,
     /// How to run.
     pub(crate) options: Options,
 }
@@ -39,7 +42,7 @@ pub(crate) struct Options {
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.
     pub(crate) count_memory: bool,
-    /// Whether any of the three above is on, so that accesses are looked at one by one.
+    /// Whether any of the three above, or the order of commands, is looked at, so that accesses are looked at one by one.
     pub(crate) instrumented: bool,
     /// Whether blocks take short turns, because they wait for each other.
     pub(crate) short_slices: bool,

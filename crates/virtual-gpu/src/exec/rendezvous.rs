@@ -4,8 +4,8 @@ use super::core::Core;
 use super::warp::{Arrival, GroupState, Warp};
 use crate::instructions::barrier;
 
-/// Threads that have arrived without waiting, of each barrier.
-pub(super) type Arrivals = Vec<Arrival>;
+/// Threads that have arrived without waiting, each with what its warp knew (see [`crate::check::shared`]).
+pub(super) type Arrivals = Vec<(Arrival, Vec<u32>)>;
 
 /// Lets the groups go on whose barrier is complete; whether there were any.
 pub(super) fn release(
@@ -13,7 +13,6 @@ pub(super) fn release(
     warps: &mut [Warp<'_>],
     arrivals: &mut Arrivals,
 ) -> bool {
-    arrivals.append(&mut core.arrivals);
     let mut any = false;
     for (id, count) in waited_for(warps) {
         let groups = || warps.iter().flat_map(|warp| &warp.groups);
@@ -32,8 +31,8 @@ pub(super) fn release(
             .sum();
         let arrived: u32 = arrivals
             .iter()
-            .filter(|arrival| arrival.id == id)
-            .map(|arrival| arrival.threads)
+            .filter(|(arrival, _)| arrival.id == id)
+            .map(|(arrival, _)| arrival.threads)
             .sum();
         let wanted = count.unwrap_or_else(|| warps.iter().map(|warp| warp.live.count_ones()).sum());
         if waiting + arrived < wanted {
@@ -51,6 +50,32 @@ pub(super) fn release(
                 count_true += (reduction.predicate & group.mask).count_ones();
                 total += group.mask.count_ones();
             }
+        }
+        // Those that waited now know what all who came knew, and their next time begins.
+        let mut joined: Vec<u32> = Vec::new();
+        let waits = |warp: &Warp<'_>| warp.groups.iter().any(|group| at_barrier(group.state));
+        let passed = arrivals
+            .iter()
+            .filter(|(arrival, _)| arrival.id == id)
+            .map(|(_, clock)| clock);
+        for clock in passed.chain(
+            warps
+                .iter()
+                .filter(|warp| waits(warp))
+                .map(|warp| &warp.clock),
+        ) {
+            joined.resize(joined.len().max(clock.len()), 0);
+            joined
+                .iter_mut()
+                .zip(clock)
+                .for_each(|(joined, time)| *joined = (*joined).max(*time));
+        }
+        for warp in warps
+            .iter_mut()
+            .filter(|warp| waits(warp) && !warp.clock.is_empty())
+        {
+            warp.clock.clone_from(&joined);
+            warp.clock[warp.index as usize] += 1;
         }
         for warp in warps.iter_mut() {
             for group in &mut warp.groups {
@@ -84,7 +109,7 @@ pub(super) fn release(
                 group.state = GroupState::Ready;
             }
         }
-        arrivals.retain(|arrival| arrival.id != id);
+        arrivals.retain(|(arrival, _)| arrival.id != id);
         core.passed_barrier();
         any = true;
     }

@@ -104,6 +104,10 @@ pub(crate) struct Warp<'l> {
     pub(crate) frames: Vec<Option<Frame<'l>>>,
     /// `.local` memory of its threads.
     pub(crate) local: LocalMemory,
+    /// What it knows of the times of the block's warps, see [`crate::check::shared`]; empty if nothing is checked.
+    pub(crate) clock: Vec<u32>,
+    /// How often its lanes have synchronised with each other.
+    pub(crate) syncs: u32,
     /// Asynchronous copies that have not been waited for, see `instructions::async_copy`.
     pub(crate) copies: crate::instructions::async_copy::Copies,
 }
@@ -207,6 +211,8 @@ impl<'l> Warp<'l> {
             groups: Vec::new(),
             frames: Vec::new(),
             local: LocalMemory::default(),
+            clock: Vec::new(),
+            syncs: 0,
             copies: Default::default(),
         }
     }

@@ -42,6 +42,25 @@ impl Core<'_> {
         align: u32,
         access: Access,
     ) -> Result<*mut u8, Flow> {
+        if self.launch.options.instrumented {
+            self.check_access(inst, lane, space, address, u64::from(size), access)?;
+        }
+        self.locate_unchecked(inst, lane, space, address, size, align, access)
+    }
+
+    /// [`Core::locate`] without the checks of bytes and races, which have been made for the whole warp.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "an access is that many facts")]
+    fn locate_unchecked(
+        &mut self,
+        inst: &Inst,
+        lane: usize,
+        space: Space,
+        address: u64,
+        size: u32,
+        align: u32,
+        access: Access,
+    ) -> Result<*mut u8, Flow> {
         if address & u64::from(align - 1) != 0 {
             let message = format!(
                 "misaligned address {address:#x}: {access:?} of {size} bytes in {space:?} memory"
