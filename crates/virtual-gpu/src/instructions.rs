@@ -15,6 +15,7 @@ mod matrix;
 mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
+mod rounding;
 mod warp;
 
 pub(crate) use memory::Access;
