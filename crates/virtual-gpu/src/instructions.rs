@@ -15,6 +15,8 @@ mod matrix;
 mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
+#[cfg(test)]
+pub(crate) mod trial;
 mod warp;
 
 pub(crate) use memory::Access;

@@ -296,3 +296,6 @@ fn arrived(core: &mut Core<'_>, inst: &Inst, copy: &Copy) -> Result<(), Flow> {
     let (lane, to, size) = (copy.lane.into(), copy.to.into(), copy.size.into());
     core.check_access(inst, lane, Space::Shared, to, size, Access::Write)
 }
+
+#[cfg(test)]
+mod tests;

@@ -529,3 +529,6 @@ unsafe fn each_lane<T>(
     }
     Flow::Next
 }
+
+#[cfg(test)]
+mod tests;

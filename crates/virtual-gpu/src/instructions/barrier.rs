@@ -351,3 +351,6 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
     };
     Flow::Schedule
 }
+
+#[cfg(test)]
+mod tests;

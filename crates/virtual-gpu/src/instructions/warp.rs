@@ -627,3 +627,6 @@ impl Handler for Elect {
         members.flow
     }
 }
+
+#[cfg(test)]
+mod tests;
