@@ -516,4 +516,35 @@ mod tests {
         let wide = printed("%999999999d", vec![Word(1)]);
         assert_eq!(wide.len(), WIDEST as usize);
     }
+
+    #[test]
+    fn kernels_print_and_assert() {
+        use crate::instructions::trial::Trial;
+        // The format is "%d %s %.2f\n", and "word" lies behind it.
+        let call = "{ .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a+0], %l0; st.param.b64 [b+0], %l1; \
+                    call.uni (r), vprintf, (a, b); ld.param.b32 %o0, [r+0]; }";
+        let body = format!(
+            ".local .align 8 .b8 depot[24];\nmov.u32 %x0, %tid.x;\nmov.u64 %l2, depot;\ncvta.local.u64 %l1, %l2;\n\
+             st.local.u32 [%l2], %x0;\nmov.u64 %l0, text;\nadd.u64 %l3, %l0, 12;\nst.local.u64 [%l2+8], %l3;\n\
+             mov.b64 %d0, 0d3FF4000000000000;\nst.local.f64 [%l2+16], %d0;\n{call}"
+        );
+        let mut trial = Trial::new(body);
+        trial.threads = 2;
+        trial.outputs = 1;
+        let got = trial.done();
+        assert_eq!(got.printed, "0 word 1.25\n1 word 1.25\n");
+        assert_eq!(got.outputs[0], [3, 3]);
+        let body = "mov.u64 %l0, text;\nadd.u64 %l1, %l0, 12;\nmov.b32 %x0, 7;\nmov.b64 %l2, 1;\n\
+                    { .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e; st.param.b64 [a], %l0; \
+                    st.param.b64 [b], %l1; st.param.b32 [c], %x0; st.param.b64 [d], %l1; st.param.b64 [e], %l2; \
+                    call.uni __assertfail, (a, b, c, d, e); }";
+        let fault = Trial::new(body).fault();
+        assert_eq!(fault.kind, FaultKind::Assert);
+        assert!(
+            fault
+                .message
+                .starts_with("word:7: word: assertion `%d %s %.2f\n` failed"),
+            "{fault}"
+        );
+    }
 }

@@ -65,24 +65,41 @@ impl Trial {
         rig.options.check_uninitialized = self.checked;
         rig.options.instrumented = self.checked;
         // The addresses of buffers have zeros in their low half, so that offsets need no arithmetic.
-        let offsets: Vec<u8> = (0..self.threads.min(64)).map(|thread| (thread * 4) as u8).collect();
+        let offsets: Vec<u8> = (0..self.threads.min(64))
+            .map(|thread| (thread * 4) as u8)
+            .collect();
         let offsets = rig.filled(&offsets);
         let scratch = rig.filled(&self.scratch);
         let mut params = vec![offsets, scratch];
         params.extend(self.inputs.iter().map(|words| rig.filled(&words.bytes())));
-        let outputs: Vec<u64> = (0..self.outputs).map(|_| rig.buffer(4 * self.threads as usize)).collect();
+        let outputs: Vec<u64> = (0..self.outputs)
+            .map(|_| rig.buffer(4 * self.threads as usize))
+            .collect();
         params.extend(&outputs);
         let params: Vec<Vec<u8>> = params.iter().map(Bytes::bytes).collect();
         let params: Vec<&[u8]> = params.iter().map(Vec::as_slice).collect();
-        rig.launch("trial", [self.blocks, 1, 1], [self.threads, 1, 1], 0, &params)?;
+        rig.launch(
+            "trial",
+            [self.blocks, 1, 1],
+            [self.threads, 1, 1],
+            0,
+            &params,
+        )?;
         let words = |address| {
             let bytes = rig.read(address);
-            bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+            bytes
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+                .collect()
         };
         Ok(Outcome {
             outputs: outputs.into_iter().map(words).collect(),
             scratch: rig.read(scratch),
-            printed: rig.printed.lock().expect("no test panics while printing").clone(),
+            printed: rig
+                .printed
+                .lock()
+                .expect("no test panics while printing")
+                .clone(),
         })
     }
 
@@ -95,12 +112,17 @@ impl Trial {
     /// The message of the fault that must come.
     pub(crate) fn fault(self) -> Box<Fault> {
         let text = self.text();
-        self.run().map_or_else(|fault| fault, |outcome| panic!("no fault: {outcome:?}\n{text}"))
+        self.run().map_or_else(
+            |fault| fault,
+            |outcome| panic!("no fault: {outcome:?}\n{text}"),
+        )
     }
 
     fn text(&self) -> String {
         let buffers = 2 + self.inputs.len() + self.outputs;
-        let params: Vec<String> = (0..buffers).map(|index| format!(".param .u64 p{index}")).collect();
+        let params: Vec<String> = (0..buffers)
+            .map(|index| format!(".param .u64 p{index}"))
+            .collect();
         let mut text = format!(
             ".version 8.0\n.target sm_90\n.address_size 64\n{DECLARATIONS}\n.visible .entry trial({})\n{{\n\
              .reg .b32 %i<32>; .reg .b32 %o<32>; .reg .b32 %x<64>; .reg .b64 %l<64>; .reg .b16 %h<64>;\n\
@@ -120,12 +142,18 @@ impl Trial {
             text += &format!("{}ld.global.u8 %place, [%address];\n", address(0));
         }
         for index in 0..self.inputs.len() {
-            text += &format!("{}ld.global.b32 %i{index}, [%address];\n", address(2 + index));
+            text += &format!(
+                "{}ld.global.b32 %i{index}, [%address];\n",
+                address(2 + index)
+            );
         }
         text += &self.body;
         text += "\n";
         for index in 0..self.outputs {
-            text += &format!("{}st.global.b32 [%address], %o{index};\n", address(2 + self.inputs.len() + index));
+            text += &format!(
+                "{}st.global.b32 [%address], %o{index};\n",
+                address(2 + self.inputs.len() + index)
+            );
         }
         text + "ret;\n}\n"
     }

@@ -5,8 +5,14 @@ use crate::instructions::trial::Trial;
 #[test]
 fn reductions_over_a_block() {
     // 50 threads: the second warp is not full.
-    for (name, pattern) in [("none", 0u64), ("some", 0x1_8000_0000_0421), ("all", u64::MAX)] {
-        let ones: Vec<u32> = (0..50).map(|thread| (pattern >> thread & 1) as u32).collect();
+    for (name, pattern) in [
+        ("none", 0u64),
+        ("some", 0x1_8000_0000_0421),
+        ("all", u64::MAX),
+    ] {
+        let ones: Vec<u32> = (0..50)
+            .map(|thread| (pattern >> thread & 1) as u32)
+            .collect();
         let count: u32 = ones.iter().sum();
         let body = "setp.ne.u32 %p0, %i0, 0;\nbar.red.popc.u32 %o0, 1, %p0;\nbar.red.and.pred %p1, 0, %p0;\n\
                     barrier.cta.red.or.aligned.pred %p2, 0, !%p0;\nmov.b32 %o1, 0;\n@%p1 mov.b32 %o1, 1;\n\
@@ -45,7 +51,12 @@ fn who_arrives_does_not_wait() {
     trial.threads = 64;
     trial.outputs = 1;
     let got = trial.done().outputs;
-    assert!(got[0].iter().enumerate().all(|(thread, &value)| value == if thread < 32 { 5 } else { 6 }));
+    assert!(
+        got[0]
+            .iter()
+            .enumerate()
+            .all(|(thread, &value)| value == if thread < 32 { 5 } else { 6 })
+    );
 }
 
 #[test]
@@ -64,12 +75,21 @@ fn lanes_of_a_warp_meet_at_different_places_of_the_text() {
 fn misuse_is_a_named_fault() {
     let odd: Vec<u32> = (0..64).map(|thread| thread % 2).collect();
     let cases = [
-        ("setp.ne.u32 %p0, %i0, 0;\n@%p0 bar.sync 0;", "divergent barrier"),
-        ("setp.ne.u32 %p0, %i0, 0;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 1;\nB:", "divergent barrier"),
+        (
+            "setp.ne.u32 %p0, %i0, 0;\n@%p0 bar.sync 0;",
+            "divergent barrier",
+        ),
+        (
+            "setp.ne.u32 %p0, %i0, 0;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 1;\nB:",
+            "divergent barrier",
+        ),
         ("bar.sync 16;", "numbered 0 to 15"),
         ("bar.sync 1, 33;", "multiple of 32"),
         ("bar.sync %i0;", "different barriers"),
-        ("setp.ne.u32 %p0, %tid.x, %tid.x;\nmov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;", "waits at a barrier"),
+        (
+            "setp.ne.u32 %p0, %tid.x, %tid.x;\nmov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;",
+            "waits at a barrier",
+        ),
     ];
     for (body, expected) in cases {
         let mut trial = Trial::new(body).input(odd.clone());
