@@ -511,7 +511,7 @@ unsafe fn each_lane<T>(
     let mut pointers = [std::ptr::null_mut(); WARP];
     let mask = core.mask;
     for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
-        match core.locate(
+        match core.locate_unchecked(
             inst,
             lane,
             space,
@@ -529,3 +529,6 @@ unsafe fn each_lane<T>(
     }
     Flow::Next
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,6 +186,7 @@ impl Handler for WarpBarrier {
             }
         }
         if wanted & !core.mask == 0 {
+            core.warp.syncs = core.warp.syncs.wrapping_add(1);
             return Flow::Next;
         }
         let frames = &core.warp.frames;
@@ -207,6 +208,7 @@ impl Handler for WarpBarrier {
         if wanted & !come != 0 {
             return park(core, inst);
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         for (group, waits) in core.warp.groups.iter_mut().zip(others) {
             if waits && group.mask & wanted != 0 {
                 group.state = GroupState::Ready;
@@ -349,3 +351,6 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
     };
     Flow::Schedule
 }
+
+#[cfg(test)]
+mod tests;

@@ -255,6 +255,7 @@ unsafe fn members(core: &mut Core<'_>, inst: &Inst, slot: u32) -> Result<Members
             flow: Flow::Next,
         });
     }
+    core.warp.syncs = core.warp.syncs.wrapping_add(1);
     // SAFETY: the caller says so.
     let named = *unsafe { core.read::<u32>(slot) };
     let first = same(&named, core.mask);
@@ -626,3 +627,6 @@ impl Handler for Elect {
         members.flow
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,6 @@ use super::{read_parts, take_aligned, write_parts};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::Lane;
 use crate::instructions::barrier::whole_warp;
 use crate::ptx::ast::Type;
 

@@ -117,7 +117,7 @@ unsafe fn rows<const COUNT: usize>(
     }
     let mut rows = [std::ptr::null_mut(); WARP];
     for lane in 0..8 * COUNT {
-        rows[lane] = core.locate(
+        rows[lane] = core.locate_unchecked(
             inst,
             lane,
             space,

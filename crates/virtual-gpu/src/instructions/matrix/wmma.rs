@@ -247,7 +247,8 @@ unsafe fn each_stretch(
             return flow;
         }
         for lane in 0..WARP {
-            match core.locate(inst, lane, space, places[lane], bytes, layout.size, access) {
+            match core.locate_unchecked(inst, lane, space, places[lane], bytes, layout.size, access)
+            {
                 Ok(pointer) => pointers[step][lane] = pointer,
                 Err(flow) => return flow,
             }
