@@ -137,6 +137,7 @@ KERNEL acquire_release(int* data, int* flag, int* out) {
         int value, old;
         asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(data) : "memory");
         asm volatile("atom.add.acq_rel.sys.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(out), "r"(value) : "memory");
+        atomicMax(out + 2, old);
         asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(out + 1) : "memory");
         asm volatile("fence.acq_rel.gpu;" ::: "memory");
     }

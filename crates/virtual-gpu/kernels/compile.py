@@ -16,6 +16,7 @@ so that what is checked in is PTX that NVIDIA's own assembler accepts.
 
 import ctypes
 import hashlib
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -76,7 +77,8 @@ class Compiler:
         library = os.path.join(root, "cuda_nvrtc", "lib")
         ctypes.CDLL(os.path.join(library, "libnvrtc-builtins.so.12.0"), mode=ctypes.RTLD_GLOBAL)
         self.nvrtc = ctypes.CDLL(os.path.join(library, "libnvrtc.so.12"))
-        self.includes = ["-I" + os.path.join(root, part, "include") for part in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
+        parts = ("cuda_runtime", "cuda_nvcc", "cuda_cccl")
+        self.includes = ["-I" + os.path.join(root, part, "include") for part in parts]
         self.ptxas = os.path.join(root, "cuda_nvcc", "bin", "ptxas")
 
     def text(self, get_size, get, program):
@@ -126,6 +128,13 @@ class Compiler:
                 raise SystemExit(f"{name}: ptxas refuses it\n{done.stderr}")
 
 
+def compile_one(name, source, arch, more):
+    compiler = Compiler()
+    ptx = compiler.compile(source, arch, more)
+    compiler.assemble(name, ptx, arch)
+    return ptx
+
+
 def read_hashes():
     """output name -> (source's hash, text's hash)"""
     if not os.path.exists(HASHES):
@@ -154,11 +163,11 @@ def main(arguments):
             if recorded.get(name, ("", ""))[0] != sha256(source_bytes(source)):
                 failures.append(f"{name}: {source} changed since it was compiled")
     else:
-        compiler = Compiler()
         hashes = {} if not chosen else recorded
         for name, source, arch, more in wanted:
-            ptx = compiler.compile(source, arch, more)
-            compiler.assemble(name, ptx, arch)
+            # A process for each: NVRTC numbers some names over the life of its process.
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                ptx = pool.apply(compile_one, (name, source, arch, more))
             pair = (sha256(source_bytes(source)), sha256(ptx))
             path = os.path.join(PTX, name)
             if check:

@@ -110,12 +110,12 @@ KERNEL dot_products(const int* a, const int* b, int* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int x = a[i], y = b[i], *to = out + i * 6;
-    to[0] = __dp4a(x, y, i);
-    to[1] = (int)__dp4a((unsigned)x, (unsigned)y, (unsigned)i);
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(to[0]) : "r"(x), "r"(y), "r"(i));
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(to[1]) : "r"(x), "r"(y), "r"(i));
     asm("dp4a.s32.u32 %0, %1, %2, %3;" : "=r"(to[2]) : "r"(x), "r"(y), "r"(i));
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(to[3]) : "r"(x), "r"(y), "r"(i));
-    to[4] = __dp2a_lo(x, y, i);
-    to[5] = __dp2a_hi(x, y, i);
+    asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(to[4]) : "r"(x), "r"(y), "r"(i));
+    asm("dp2a.hi.u32.u32 %0, %1, %2, %3;" : "=r"(to[5]) : "r"(x), "r"(y), "r"(i));
 }
 
 // Sum of absolute differences, 24-bit products, saturating sum, averages, absolute value; eight words a thread.
