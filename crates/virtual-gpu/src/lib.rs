@@ -8,5 +8,7 @@ mod instructions;
 pub mod ptx;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod corpus;
 
 pub use fault::{Fault, FaultKind};
