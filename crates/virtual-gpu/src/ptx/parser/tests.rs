@@ -449,7 +449,8 @@ fn operands_have_every_form() {
 #[test]
 fn instructions_keep_text_line_guard_and_source() {
     let text = kernel_text(
-        "@!p ld.global.nc.L1::no_allocate.v4.f32 {x,x,x,x},\n[%rd1] ;\n.loc 3 14 5, function_name f0, inlined_at 1 2 3\n\
+        "@!p ld.global.nc.L1::no_allocate.v4.f32 {x,x,x,x},\n[%rd1] ;\n\
+         .loc 3 14 5, function_name f0, inlined_at 1 2 3\n\
          @q\tbra L; call f; .loc 3 15 1\nL: mov .u32 x, 1;",
     );
     let module = module(&text);
@@ -496,7 +497,8 @@ fn calls_have_every_form() {
     );
     let body = kernel(
         "{ .param .b32 p0; .param .b32 r0; call.uni (r0),\nf,\n(\np0\n)\n; }\n\
-         { .param .b64 p0; .param .b32 r0;\nproto : .callprototype (.param .b32 _) _ (.param .b64 _, .param .b8 _[4]) ;\n\
+         { .param .b64 p0; .param .b32 r0;\n\
+         proto : .callprototype (.param .b32 _) _ (.param .b64 _, .param .b8 _[4]) ;\n\
          call (r0), %rd1, (p0, 1), proto; }\n\
          targets: .calltargets f, f;\ncall %rd1, targets;",
     );
@@ -641,7 +643,8 @@ fn ranges_cost_nothing_until_they_are_used() {
 #[test]
 fn debug_information_is_passed_over() {
     let module = module(
-        ".file 1 \"/a b/k.cu\", 1234, 5678\n.file 2 \"h.cuh\"\n.func f() { .loc 1 2 3\n$L__a: ret; .pragma \"x\", \"y\"; \n\
+        ".file 1 \"/a b/k.cu\", 1234, 5678\n.file 2 \"h.cuh\"\n\
+         .func f() { .loc 1 2 3\n$L__a: ret; .pragma \"x\", \"y\"; \n\
          .loc 2 9 0, function_name $L__info_string0+4, inlined_at 1 2 3\nret; }\n\
          .section .debug_str { $L__info_string0:\n.b8 95,-90,0 .b64 .debug_abbrev .b32 a-b {} }\n.entry k() { ret; }",
     );
