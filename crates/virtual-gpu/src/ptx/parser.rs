@@ -2,6 +2,8 @@
 //! way, labels when their scope closes.
 
 mod body;
+#[cfg(test)]
+mod corpus;
 mod directives;
 mod expression;
 mod initialiser;

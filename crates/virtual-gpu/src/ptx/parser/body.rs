@@ -210,6 +210,7 @@ impl<'a> Parser<'a> {
             self.advance()?;
             return self.label(frame, name);
         }
+        let opcode = self.word(name).split('.').next().unwrap_or("");
         // Modifiers may stand apart.
         let mut name = Span {
             start: name.start,
@@ -219,8 +220,6 @@ impl<'a> Parser<'a> {
             name.end = self.current.end;
             self.advance()?;
         }
-        let text = self.text;
-        let opcode = text[name.range()].split(['.', ' ']).next().unwrap_or("");
         let operands = match opcode {
             "call" => self.call_operands(frame)?,
             "bra" => self.operands(frame, Labels::Only)?,

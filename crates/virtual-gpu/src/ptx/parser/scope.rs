@@ -45,13 +45,17 @@ struct Declared {
 }
 
 /// `%r<100>`: registers %r0 to %r99, of which only those that are used are numbered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Numbered {
     ty: Type,
     count: u32,
     depth: u32,
     /// The range of the same prefix that this one shadows.
     outer: Option<u32>,
+    /// The registers of the lowest numbers, if used. Not much longer than there are used ones.
+    low: Vec<Option<Register>>,
+    /// How many registers are used.
+    used: usize,
 }
 
 /// An open scope. What it shadowed is put back when it closes.
@@ -73,8 +77,12 @@ pub(super) struct Names<'a> {
     ranges: HashMap<&'a str, u32>,
     declared: Vec<Declared>,
     numbered: Vec<Numbered>,
-    /// The registers of ranges that are used, by range and number.
-    used: HashMap<(u32, u32), Register>,
+    /// The used registers of ranges that are not among the lowest, by range and number.
+    high: HashMap<(u32, u32), Register>,
+    /// Whether any prefix ends with a digit, so that a number can be split off a name in several ways.
+    digit_before_number: bool,
+    /// Whether a name that starts like `%r1` is bound by itself. Compilers only have ranges of these.
+    percent_bound: bool,
     scopes: Vec<Scope<'a>>,
     references: Vec<Reference<'a>>,
     /// Names of variables so far, to make the next one's unique.
@@ -89,7 +97,9 @@ impl<'a> Names<'a> {
             ranges: HashMap::new(),
             declared: Vec::new(),
             numbered: Vec::new(),
-            used: HashMap::new(),
+            high: HashMap::new(),
+            digit_before_number: false,
+            percent_bound: false,
             scopes: vec![Scope::default()],
             references: Vec::new(),
             counts: HashMap::new(),
@@ -186,11 +196,15 @@ impl<'a> Names<'a> {
         let index = self.numbered.len() as u32;
         let depth = self.scopes.len() as u32;
         let outer = self.ranges.insert(prefix, index);
+        self.digit_before_number |= prefix.ends_with(|letter: char| letter.is_ascii_digit());
+        let low = Vec::new();
         self.numbered.push(Numbered {
             ty,
             count,
             depth,
             outer,
+            low,
+            used: 0,
         });
         if let Some(scope) = self.scopes.last_mut() {
             scope.shadowed_ranges.push((prefix, outer));
@@ -200,17 +214,17 @@ impl<'a> Names<'a> {
 
     /// What a name stands for; a register's first use numbers it and adds its type to `registers`.
     pub(super) fn find(&mut self, name: &str, registers: &mut Vec<Type>) -> Option<Found> {
-        let bound = self.bindings.get(name).copied();
+        let maybe = self.percent_bound || !name.starts_with('%');
+        let bound = if maybe {
+            self.bindings.get(name).copied()
+        } else {
+            None
+        };
         let depth = bound.map_or(0, |(_, depth)| depth);
         if (depth as usize) < self.scopes.len()
             && let Some((range, number)) = self.find_in_ranges(name, depth)
         {
-            let ty = self.numbered[range as usize].ty;
-            let register = self
-                .used
-                .entry((range, number))
-                .or_insert_with(|| add(registers, ty));
-            return Some(Found::Register(*register));
+            return Some(Found::Register(self.of_range(range, number, registers)));
         }
         match bound?.0 {
             Binding::Symbol(symbol) => Some(Found::Symbol(symbol)),
@@ -236,9 +250,33 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// A register of a range, numbered if it is the first use of it.
+    fn of_range(&mut self, range: u32, number: u32, registers: &mut Vec<Type>) -> Register {
+        let numbered = &mut self.numbered[range as usize];
+        let index = number as usize;
+        if let Some(&Some(register)) = numbered.low.get(index) {
+            return register;
+        }
+        if let Some(&register) = self.high.get(&(range, number)) {
+            return register;
+        }
+        let register = add(registers, numbered.ty);
+        numbered.used += 1;
+        if index < numbered.used * 2 + 16 {
+            if numbered.low.len() <= index {
+                numbered.low.resize(index + 1, None);
+            }
+            numbered.low[index] = Some(register);
+        } else {
+            self.high.insert((range, number), register);
+        }
+        register
+    }
+
     fn bind(&mut self, name: &'a str, binding: Binding) -> bool {
         let depth = self.scopes.len() as u32;
         let outer = self.bindings.insert(name, (binding, depth));
+        self.percent_bound |= name.starts_with('%');
         if let Some(scope) = self.scopes.last_mut() {
             scope.shadowed.push((name, outer));
         }
@@ -257,7 +295,13 @@ impl<'a> Names<'a> {
             .count();
         let mut best: Option<(u32, u32)> = None;
         let mut best_depth = depth;
-        for split in bytes.len() - digits..bytes.len() {
+        let longest = bytes.len() - digits;
+        let splits = if self.digit_before_number {
+            longest..bytes.len()
+        } else {
+            longest..bytes.len().min(longest + 1)
+        };
+        for split in splits {
             let (prefix, number) = name.split_at(split);
             if number.len() > 1 && number.starts_with('0') {
                 continue;
@@ -268,7 +312,7 @@ impl<'a> Names<'a> {
             };
             let mut next = Some(range);
             while let Some(range) = next {
-                let numbered = self.numbered[range as usize];
+                let numbered = &self.numbered[range as usize];
                 if numbered.depth <= best_depth {
                     break;
                 }
