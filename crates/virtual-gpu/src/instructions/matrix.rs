@@ -79,3 +79,6 @@ fn write_parts(
         .map(|part| builder.destination(part, ty))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
