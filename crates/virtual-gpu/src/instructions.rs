@@ -17,6 +17,7 @@ pub(crate) mod moves;
 pub(crate) mod print;
 #[cfg(test)]
 pub(crate) mod trial;
+mod rounding;
 mod warp;
 
 pub(crate) use memory::Access;
