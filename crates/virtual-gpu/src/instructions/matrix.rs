@@ -81,4 +81,6 @@ fn write_parts(
 }
 
 #[cfg(test)]
+mod products;
+#[cfg(test)]
 mod tests;
