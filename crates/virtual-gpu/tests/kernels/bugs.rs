@@ -211,7 +211,7 @@ fn missing_waits(gpu: &Gpu) {
 fn divergent_barrier(gpu: &Gpu) {
     let input = numbers(64);
     let of = |t: usize| {
-        if t % 2 == 0 {
+        if t.is_multiple_of(2) {
             input[63 - t]
         } else {
             input[63 - t] * 3 - 1
@@ -258,7 +258,13 @@ fn uninitialized(gpu: &Gpu) {
     });
     assert_eq!(run(gpu, TEXT, 64), Ok(()));
     let input = numbers(32);
-    let value = |at: usize| if at % 2 == 0 { input[at / 2] } else { 0 };
+    let value = |at: usize| {
+        if at.is_multiple_of(2) {
+            input[at / 2]
+        } else {
+            0
+        }
+    };
     let expected: Vec<i32> = (0..32).map(|t| value(t) + value(t + 32)).collect();
     pair(gpu, "uninitialized_shared", 32, &input, None, &expected);
 }

@@ -1,4 +1,4 @@
-//! `kernels/calls.cu`. What a kernel prints is looked at where the driver's log is tested; here printing only has to run.
+//! `kernels/calls.cu`. What a kernel prints is looked at where the driver's log is tested; here printing has to run.
 
 use crate::compare::{near, same};
 use crate::draw::Draw;
@@ -6,7 +6,8 @@ use crate::gpu::{Gpu, arguments, code};
 
 const TEXT: &str = include_str!("../../kernels/ptx/calls.ptx");
 
-crate::kernel_tests! { functions divergent_calls recursion function_table virtual_functions print assertion trap clocks heap }
+crate::kernel_tests! { functions divergent_calls recursion function_table virtual_functions
+print assertion trap clocks heap }
 
 fn functions(gpu: &Gpu) {
     let n = 150;

@@ -116,9 +116,9 @@ fn to<From: Castable, To: Castable>(gpu: &Gpu, module: &Module) {
             (true, true) => {
                 Number::Real(draw.real(-1.0, 1.0) * 2f64.powi(draw.integer(-30, 18) as i32))
             }
-            // Outside of the target's range the cast is undefined in C++.
+            // Also after rounding to 8 digits: outside of the target's range the cast is undefined in C++.
             (true, false) if To::NAME == "u8" => Number::Real(draw.real(0.0, 255.0)),
-            (true, false) => Number::Real(draw.real(-127.9, 127.9)),
+            (true, false) => Number::Real(draw.real(-126.9, 126.9)),
             (false, _) => Number::Integer(draw.words(1)[0] as i64),
         };
         values.push(From::cast(number));

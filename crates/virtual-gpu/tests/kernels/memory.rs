@@ -133,7 +133,7 @@ fn async_sizes(gpu: &Gpu) {
     same("copy_async_sizes", &gpu.download(&out), &values);
 }
 
-/// The kernel's `Record`: tag, number, three values, weight, pair, with C++'s padding; 40 bytes.
+/// The kernel's `Record`: tag, number, three values, weight, pair, with C++'s padding; 32 bytes.
 fn record(tag: i8, number: i16, values: [i32; 3], weight: f64, pair: [f32; 2]) -> Vec<u8> {
     let mut bytes = vec![tag as u8, 0];
     bytes.extend(number.to_le_bytes());

@@ -11,7 +11,8 @@ const MMA: &str = include_str!("../../kernels/ptx/gemm_mma.ptx");
 const WMMA: &str = include_str!("../../kernels/ptx/gemm_wmma.ptx");
 const WMMA_75: &str = include_str!("../../kernels/ptx/gemm_wmma.75.ptx");
 
-crate::kernel_tests! { mma_pipelined mma_half_sums mma_tf32 mma_s8 wmma_half wmma_bfloat wmma_s8 wmma_tf32 wmma_epilogue }
+crate::kernel_tests! { mma_pipelined mma_half_sums mma_tf32 mma_s8 wmma_half wmma_bfloat wmma_s8
+wmma_tf32 wmma_epilogue }
 
 /// Sums of products of inputs in -1..1, each exact in f32.
 const TOLERANCE: f64 = 1e-4;
