@@ -144,7 +144,12 @@ fn products_by_mma() {
     };
     warp("gemm_mma_f16_sums", [F16, F16], 4e-3).run();
     warp("gemm_mma_tf32", [F32, F32], 2e-3).run();
-    warp("gemm_mma_s8", [S8, S32], 0.0).run();
+    // Its B lies by columns.
+    Product {
+        transposed: true,
+        ..warp("gemm_mma_s8", [S8, S32], 0.0)
+    }
+    .run();
 }
 
 #[test]
