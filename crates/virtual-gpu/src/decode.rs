@@ -26,7 +26,11 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, PTX line {}: {}: {}", self.function, self.line, self.text, self.message)
+        write!(
+            out,
+            "{}, PTX line {}: {}: {}",
+            self.function, self.line, self.text, self.message
+        )
     }
 }
 

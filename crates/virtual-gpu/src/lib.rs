@@ -6,5 +6,7 @@ mod exec;
 mod fault;
 mod instructions;
 pub mod ptx;
+#[cfg(test)]
+mod rig;
 
 pub use fault::{Fault, FaultKind};

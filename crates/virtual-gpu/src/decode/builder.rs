@@ -35,7 +35,11 @@ impl<'m> Form<'m> {
     pub(crate) fn new(name: &'m str, operands: &'m [Operand]) -> Form<'m> {
         let mut parts = name.split('.');
         let opcode = parts.next().unwrap_or_default();
-        Form { opcode, modifiers: parts.collect(), operands }
+        Form {
+            opcode,
+            modifiers: parts.collect(),
+            operands,
+        }
     }
 
     /// Takes out a modifier; whether it was there.
@@ -51,13 +55,21 @@ impl<'m> Form<'m> {
 
     /// Takes out the first modifier that is one of these.
     pub(crate) fn take_any(&mut self, modifiers: &[&'static str]) -> Option<&'static str> {
-        modifiers.iter().copied().find(|modifier| self.take(modifier))
+        modifiers
+            .iter()
+            .copied()
+            .find(|modifier| self.take(modifier))
     }
 
     /// Takes out the first modifier that is a type.
     pub(crate) fn take_type(&mut self) -> Result<Type, Refusal> {
-        let found = self.modifiers.iter().enumerate().find_map(|(index, name)| Some((index, Type::parse(name)?)));
-        let (index, ty) = found.ok_or_else(|| Refusal::new("the instruction names no type that is known"))?;
+        let found = self
+            .modifiers
+            .iter()
+            .enumerate()
+            .find_map(|(index, name)| Some((index, Type::parse(name)?)));
+        let (index, ty) =
+            found.ok_or_else(|| Refusal::new("the instruction names no type that is known"))?;
         self.modifiers.remove(index);
         Ok(ty)
     }
@@ -66,7 +78,10 @@ impl<'m> Form<'m> {
     pub(crate) fn done(&self) -> Result<(), Refusal> {
         match self.modifiers.first() {
             None => Ok(()),
-            Some(_) => Err(Refusal::new(format!("unsupported modifier .{}", self.modifiers.join(".")))),
+            Some(_) => Err(Refusal::new(format!(
+                "unsupported modifier .{}",
+                self.modifiers.join(".")
+            ))),
         }
     }
 
@@ -75,7 +90,10 @@ impl<'m> Form<'m> {
         if self.operands.len() == count {
             return Ok(());
         }
-        Err(Refusal::new(format!("expected {count} operands, found {}", self.operands.len())))
+        Err(Refusal::new(format!(
+            "expected {count} operands, found {}",
+            self.operands.len()
+        )))
     }
 }
 
@@ -125,6 +143,8 @@ pub(crate) enum Origin {
     Constant(u64),
     /// A special register.
     Special(Special),
+    /// The carry flag.
+    Carry,
 }
 
 /// How control leaves a step.
@@ -252,7 +272,11 @@ impl<'m> Builder<'m> {
 
     /// A value with these bits in every lane.
     pub(crate) fn constant(&mut self, kind: Kind, bits: u64) -> Value {
-        let bits = if kind == Kind::Word { bits & 0xffff_ffff } else { bits };
+        let bits = if kind == Kind::Word {
+            bits & 0xffff_ffff
+        } else {
+            bits
+        };
         self.value(kind, Origin::Constant(bits))
     }
 
@@ -277,9 +301,13 @@ impl<'m> Builder<'m> {
                 let value = self.register(*register);
                 match (Kind::of(declared), kind) {
                     (from, to) if from == to => Ok(value),
-                    (Kind::Long, Kind::Word) => Ok(self.converted(handler::<Map1<Truncate>>(), value, kind)),
+                    (Kind::Long, Kind::Word) => {
+                        Ok(self.converted(handler::<Map1<Truncate>>(), value, kind))
+                    }
                     (Kind::Word, Kind::Long) => Ok(self.widened(value, declared, ty)),
-                    _ => Err(Refusal::new(format!("a register of type {declared:?} where {ty:?} is expected"))),
+                    _ => Err(Refusal::new(format!(
+                        "a register of type {declared:?} where {ty:?} is expected"
+                    ))),
                 }
             }
             Operand::Not(register) if kind == Kind::Predicate => {
@@ -299,19 +327,29 @@ impl<'m> Builder<'m> {
                 _ => Ok(self.constant(kind, u64::from(*bits))),
             },
             Operand::Float64(bits) => match ty {
-                Type::F32 => Ok(self.constant(kind, u64::from((f64::from_bits(*bits) as f32).to_bits()))),
+                Type::F32 => {
+                    Ok(self.constant(kind, u64::from((f64::from_bits(*bits) as f32).to_bits())))
+                }
                 _ => Ok(self.constant(kind, *bits)),
             },
             Operand::Special(special) => self.special(*special, kind),
             Operand::Symbol(symbol, offset) => self.symbol_address(*symbol, *offset, kind),
-            other => Err(Refusal::new(format!("the operand {other:?} cannot be a source here"))),
+            other => Err(Refusal::new(format!(
+                "the operand {other:?} cannot be a source here"
+            ))),
         }
     }
 
     /// Operand `index` as a source of a type.
-    pub(crate) fn read(&mut self, form: &Form<'_>, index: usize, ty: Type) -> Result<Value, Refusal> {
+    pub(crate) fn read(
+        &mut self,
+        form: &Form<'_>,
+        index: usize,
+        ty: Type,
+    ) -> Result<Value, Refusal> {
         let operand = form.operands.get(index);
-        let operand = operand.ok_or_else(|| Refusal::new(format!("operand {} is missing", index + 1)))?;
+        let operand =
+            operand.ok_or_else(|| Refusal::new(format!("operand {} is missing", index + 1)))?;
         self.source(operand, ty)
     }
 
@@ -332,58 +370,100 @@ impl<'m> Builder<'m> {
                     }
                     (Kind::Long, Kind::Word) => {
                         let wide = self.temporary(Kind::Long);
-                        self.pending.push((handler::<Map1<Truncate>>(), value, wide));
+                        self.pending
+                            .push((handler::<Map1<Truncate>>(), value, wide));
                         Ok(wide)
                     }
-                    _ => Err(Refusal::new(format!("a result of type {ty:?} in a register of type {declared:?}"))),
+                    _ => Err(Refusal::new(format!(
+                        "a result of type {ty:?} in a register of type {declared:?}"
+                    ))),
                 }
             }
             Operand::Discard => Ok(self.temporary(kind)),
-            other => Err(Refusal::new(format!("the operand {other:?} cannot be a destination"))),
+            other => Err(Refusal::new(format!(
+                "the operand {other:?} cannot be a destination"
+            ))),
         }
     }
 
     /// Operand `index` as a destination of a type.
-    pub(crate) fn write(&mut self, form: &Form<'_>, index: usize, ty: Type) -> Result<Value, Refusal> {
+    pub(crate) fn write(
+        &mut self,
+        form: &Form<'_>,
+        index: usize,
+        ty: Type,
+    ) -> Result<Value, Refusal> {
         let operand = form.operands.get(index);
-        let operand = operand.ok_or_else(|| Refusal::new(format!("operand {} is missing", index + 1)))?;
+        let operand =
+            operand.ok_or_else(|| Refusal::new(format!("operand {} is missing", index + 1)))?;
         self.destination(operand, ty)
     }
 
     /// Adds a step of up to six operands, under the instruction's guard. The handler finds the destinations and then
     /// the sources in `inst.slots`.
     pub(crate) fn emit(&mut self, run: Run, writes: &[Value], reads: &[Value], immediate: u64) {
-        assert!(writes.len() + reads.len() <= INLINE_SLOTS, "more operands than fit: use emit_many");
+        assert!(
+            writes.len() + reads.len() <= INLINE_SLOTS,
+            "more operands than fit: use emit_many"
+        );
         self.push(run, writes, reads, immediate, false);
     }
 
     /// Adds a step of any number of operands; the handler finds them with `core.far_slot(inst, index)`.
-    pub(crate) fn emit_many(&mut self, run: Run, writes: &[Value], reads: &[Value], immediate: u64) {
+    pub(crate) fn emit_many(
+        &mut self,
+        run: Run,
+        writes: &[Value],
+        reads: &[Value],
+        immediate: u64,
+    ) {
         self.push(run, writes, reads, immediate, true);
     }
 
     fn push(&mut self, run: Run, writes: &[Value], reads: &[Value], immediate: u64, far: bool) {
-        let step = |run, writes: &[Value], reads: &[Value], immediate, far, guard, origin, class| Step {
-            run,
-            writes: writes.to_vec(),
-            reads: reads.to_vec(),
-            far,
-            immediate,
-            immediate_is_label: false,
-            guard,
-            successor: Successor::Next,
-            class,
-            origin,
-        };
+        let step =
+            |run, writes: &[Value], reads: &[Value], immediate, far, guard, origin, class| Step {
+                run,
+                writes: writes.to_vec(),
+                reads: reads.to_vec(),
+                far,
+                immediate,
+                immediate_is_label: false,
+                guard,
+                successor: Successor::Next,
+                class,
+                origin,
+            };
         let (guard, origin, class) = (self.guard, self.origin, self.class);
-        self.steps.push(step(run, writes, reads, immediate, far, guard, origin, class));
+        self.steps.push(step(
+            run, writes, reads, immediate, far, guard, origin, class,
+        ));
         let pending = std::mem::take(&mut self.pending);
         for (run, to, from) in pending {
             if writes.contains(&from) {
-                self.steps.push(step(run, &[to], &[from], 0, false, guard, origin, Class::Convert));
+                self.steps.push(step(
+                    run,
+                    &[to],
+                    &[from],
+                    0,
+                    false,
+                    guard,
+                    origin,
+                    Class::Convert,
+                ));
             } else {
                 self.pending.push((run, to, from));
             }
+        }
+    }
+
+    /// Ends an instruction: every destination must have been written by a step.
+    pub(crate) fn finish_instruction(&mut self) -> Result<(), Refusal> {
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                "internal: a destination was asked for and not written",
+            )),
         }
     }
 
@@ -405,13 +485,20 @@ impl<'m> Builder<'m> {
     }
 
     fn widened(&mut self, value: Value, declared: Type, ty: Type) -> Value {
-        let run = if ty.is_signed() && declared.is_signed() { extension(Type::S32) } else { extension(Type::U32) };
+        let run = if ty.is_signed() && declared.is_signed() {
+            extension(Type::S32)
+        } else {
+            extension(Type::U32)
+        };
         self.converted(run, value, Kind::Long)
     }
 
     fn special(&mut self, special: Special, kind: Kind) -> Result<Value, Refusal> {
         if let Some(run) = crate::instructions::moves::changing_special(special) {
-            let own = if matches!(special, Special::Clock64 | Special::GlobalTimer | Special::Gridid) {
+            let own = if matches!(
+                special,
+                Special::Clock64 | Special::GlobalTimer | Special::Gridid
+            ) {
                 Kind::Long
             } else {
                 Kind::Word
@@ -419,17 +506,28 @@ impl<'m> Builder<'m> {
             let result = self.temporary(own);
             self.emit(run, &[result], &[], 0);
             return Ok(match (own, kind) {
-                (Kind::Long, Kind::Word) => self.converted(handler::<Map1<Truncate>>(), result, kind),
+                (Kind::Long, Kind::Word) => {
+                    self.converted(handler::<Map1<Truncate>>(), result, kind)
+                }
                 (Kind::Word, Kind::Long) => self.converted(extension(Type::U32), result, kind),
                 _ => result,
             });
         }
         let value = self.value(Kind::Word, Origin::Special(special));
-        Ok(if kind == Kind::Long { self.converted(extension(Type::U32), value, kind) } else { value })
+        Ok(if kind == Kind::Long {
+            self.converted(extension(Type::U32), value, kind)
+        } else {
+            value
+        })
     }
 
     /// The address of a variable or function in its space, plus an offset.
-    pub(crate) fn symbol_address(&mut self, symbol: Symbol, offset: i64, kind: Kind) -> Result<Value, Refusal> {
+    pub(crate) fn symbol_address(
+        &mut self,
+        symbol: Symbol,
+        offset: i64,
+        kind: Kind,
+    ) -> Result<Value, Refusal> {
         match self.place(symbol)? {
             Place::Fixed(address) => Ok(self.constant(kind, address.wrapping_add(offset as u64))),
             Place::Local(base) => {
@@ -452,12 +550,20 @@ impl<'m> Builder<'m> {
             Symbol::Body(index) => match self.body.variables[index as usize].space {
                 ast::Space::Shared => Place::Fixed(layout.body[index as usize]),
                 ast::Space::Local | ast::Space::Param => Place::Local(layout.body[index as usize]),
-                other => return Err(Refusal::new(format!("a variable of space {other:?} in a function's body"))),
+                other => {
+                    return Err(Refusal::new(format!(
+                        "a variable of space {other:?} in a function's body"
+                    )));
+                }
             },
-            Symbol::Param(index) if self.function.entry => Place::Fixed(layout.params[index as usize]),
+            Symbol::Param(index) if self.function.entry => {
+                Place::Fixed(layout.params[index as usize])
+            }
             Symbol::Param(index) => Place::Local(layout.params[index as usize]),
             Symbol::Return(index) => Place::Local(layout.returns[index as usize]),
-            Symbol::Function(index) => Place::Fixed(crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(index)),
+            Symbol::Function(index) => {
+                Place::Fixed(crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(index))
+            }
         })
     }
 }
@@ -513,7 +619,10 @@ impl Function1 for ExtendSigned {
 struct NotPredicate;
 impl crate::exec::instruction::Handler for NotPredicate {
     #[inline(always)]
-    unsafe fn run(core: &mut crate::exec::core::Core<'_>, inst: &crate::exec::instruction::Inst) -> Flow {
+    unsafe fn run(
+        core: &mut crate::exec::core::Core<'_>,
+        inst: &crate::exec::instruction::Inst,
+    ) -> Flow {
         // SAFETY: both are predicates.
         unsafe { core.set_predicate(inst.slots[0], !core.predicate(inst.slots[1])) };
         Flow::Next

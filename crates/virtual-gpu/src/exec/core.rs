@@ -10,7 +10,8 @@ use super::code::{CallSite, Code, Kernel};
 use super::instruction::{Flow, INLINE_SLOTS, Inst, NO_GUARD};
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
-use super::warp::{Frame, Group, GroupState, Registers, Warp};
+use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
+use crate::check::shared::SharedShadow;
 use crate::fault::{Fault, FaultKind};
 
 /// Jumps of one group after which another group of the warp gets its turn.
@@ -49,12 +50,18 @@ pub(crate) struct Core<'l> {
     pub(crate) shared: *mut u8,
     /// Bytes of shared memory.
     pub(crate) shared_bytes: u32,
+    /// What the checks remember of shared memory, if they are on.
+    pub(crate) shadow: Option<SharedShadow>,
     /// The running warp.
     pub(crate) warp: Warp<'l>,
+    /// What `barrier.arrive` has announced since the block's scheduler last looked.
+    pub(crate) arrivals: Vec<Arrival>,
     /// What was counted.
     pub(crate) counts: LaunchCounts,
     /// Warp instructions that may still run before the launch is timed out or another block gets its turn.
     pub(crate) fuel: u64,
+    /// Whether a lane has asked to let others run.
+    pub(crate) yielded: bool,
     /// Ticks of `%clock`.
     pub(crate) clock: u64,
     /// How often each instruction ran.
@@ -81,7 +88,13 @@ pub(crate) enum Pause {
 impl<'l> Core<'l> {
     /// A core for blocks of a launch.
     pub(crate) fn new(launch: &'l Launch<'l>) -> Core<'l> {
-        let nowhere = Region { start: 0, end: 0, host: std::ptr::null_mut(), writable: false, shadow: std::ptr::null() };
+        let nowhere = Region {
+            start: 0,
+            end: 0,
+            host: std::ptr::null_mut(),
+            writable: false,
+            shadow: std::ptr::null(),
+        };
         Core {
             frame: std::ptr::null_mut(),
             mask: 0,
@@ -97,9 +110,12 @@ impl<'l> Core<'l> {
             block: [0; 3],
             shared: std::ptr::null_mut(),
             shared_bytes: 0,
+            shadow: None,
             warp: Warp::empty(),
+            arrivals: Vec::new(),
             counts: LaunchCounts::default(),
             fuel: 0,
+            yielded: false,
             clock: 0,
             regions: [nowhere; REGIONS],
             next_region: 0,
@@ -159,7 +175,13 @@ impl<'l> Core<'l> {
     /// Ends the kernel: sets the fault of `inst` in `lane`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn fail(&mut self, inst: &Inst, lane: usize, kind: FaultKind, message: String) -> Flow {
+    pub(crate) fn fail(
+        &mut self,
+        inst: &Inst,
+        lane: usize,
+        kind: FaultKind,
+        message: String,
+    ) -> Flow {
         let pc = self.index_of(inst);
         self.fault = Some(Box::new(self.fault_at(self.code, pc, lane, kind, message)));
         Flow::Fault
@@ -167,7 +189,14 @@ impl<'l> Core<'l> {
 
     /// A fault at an instruction of a function.
     #[cold]
-    pub(crate) fn fault_at(&self, code: &Code, pc: u32, lane: usize, kind: FaultKind, message: String) -> Fault {
+    pub(crate) fn fault_at(
+        &self,
+        code: &Code,
+        pc: u32,
+        lane: usize,
+        kind: FaultKind,
+        message: String,
+    ) -> Fault {
         let module = &self.launch.kernel.module;
         let function = &module.functions[code.function as usize];
         let origin = code.origins.get(pc as usize).copied();
@@ -180,11 +209,20 @@ impl<'l> Core<'l> {
             block: self.block,
             thread: self.thread(lane),
             line: instruction.map_or(function.line, |instruction| instruction.line),
-            text: instruction.map_or("end of the function", |instruction| module.text(instruction.span)).to_string(),
-            source: instruction.and_then(|instruction| instruction.source).map(|(file, line)| {
-                let name = module.files.iter().find(|(number, _)| *number == file);
-                (name.map_or_else(|| format!("file {file}"), |(_, name)| name.clone()), line)
-            }),
+            text: instruction
+                .map_or("end of the function", |instruction| {
+                    module.text(instruction.span)
+                })
+                .to_string(),
+            source: instruction
+                .and_then(|instruction| instruction.source)
+                .map(|(file, line)| {
+                    let name = module.files.iter().find(|(number, _)| *number == file);
+                    (
+                        name.map_or_else(|| format!("file {file}"), |(_, name)| name.clone()),
+                        line,
+                    )
+                }),
         }
     }
 
@@ -193,7 +231,13 @@ impl<'l> Core<'l> {
         self.active &= !mask;
         self.counts.divergent_branches += 1;
         let (frame, last_run) = (self.frame_index, self.turn);
-        self.warp.push(Group { mask, frame, pc, state: GroupState::Ready, last_run });
+        self.warp.push(Group {
+            mask,
+            frame,
+            pc,
+            state: GroupState::Ready,
+            last_run,
+        });
     }
 
     /// Ends the lanes of the mask.
@@ -203,7 +247,9 @@ impl<'l> Core<'l> {
         self.dead |= mask;
         let mut next = Some(self.frame_index);
         while let Some(index) = next {
-            let frame = self.warp.frames[index as usize].as_mut().expect("a running frame");
+            let frame = self.warp.frames[index as usize]
+                .as_mut()
+                .expect("a running frame");
             frame.live &= !mask;
             next = frame.parent;
             if frame.live == 0 {
@@ -215,7 +261,9 @@ impl<'l> Core<'l> {
     /// Lets the lanes of the mask return from the running function.
     pub(crate) fn return_(&mut self, mask: u32) {
         let index = self.frame_index;
-        let frame = self.warp.frames[index as usize].as_mut().expect("a running frame");
+        let frame = self.warp.frames[index as usize]
+            .as_mut()
+            .expect("a running frame");
         let Some(parent) = frame.parent else {
             return self.exit(mask);
         };
@@ -224,15 +272,24 @@ impl<'l> Core<'l> {
         self.active &= !mask;
         let (code, base, site) = (frame.code, frame.local_base, frame.return_to.1);
         let all = frame.live == 0;
-        let caller = self.warp.frames[parent as usize].as_ref().expect("a caller's frame");
+        let caller = self.warp.frames[parent as usize]
+            .as_ref()
+            .expect("a caller's frame");
         let (caller_code, caller_base) = (caller.code, caller.local_base);
         let results: &CallSite = &caller_code.calls[site as usize];
         for (&(to, size), &(from, _)) in results.results.iter().zip(&code.returns) {
-            self.warp.local.copy(mask, base + from, caller_base + to, size);
+            self.warp
+                .local
+                .copy(mask, base + from, caller_base + to, size);
         }
         if all {
             self.leave(index);
         }
+    }
+
+    /// Counts a barrier.
+    pub(crate) fn passed_barrier(&mut self) {
+        self.counts.barriers += 1;
     }
 
     /// Drops a frame without live lanes; those that returned go on in the caller.
@@ -243,21 +300,40 @@ impl<'l> Core<'l> {
         if let (Some(parent), true) = (frame.parent, frame.returned & self.warp.live != 0) {
             let (mask, pc) = (frame.returned & self.warp.live, frame.return_to.0);
             let last_run = self.turn;
-            self.warp.push(Group { mask, frame: parent, pc, state: GroupState::Ready, last_run });
+            self.warp.push(Group {
+                mask,
+                frame: parent,
+                pc,
+                state: GroupState::Ready,
+                last_run,
+            });
         }
     }
 
     /// Calls a function for the lanes of the mask, which leave the running group.
     pub(crate) fn call(&mut self, inst: &Inst, mask: u32, callee: u32, site: u32) -> Flow {
         let kernel = self.launch.kernel;
-        let Some(code) = kernel.functions.get(callee as usize).and_then(Option::as_ref) else {
+        let Some(code) = kernel
+            .functions
+            .get(callee as usize)
+            .and_then(Option::as_ref)
+        else {
             let lane = mask.trailing_zeros() as usize;
-            return self.fail(inst, lane, FaultKind::InvalidPc, "call of an address that is no function's".to_string());
+            return self.fail(
+                inst,
+                lane,
+                FaultKind::InvalidPc,
+                "call of an address that is no function's".to_string(),
+            );
         };
         let call = &self.code.calls[site as usize];
         let local_base = self.local_base + self.code.local_bytes.next_multiple_of(16);
         let top = local_base.saturating_add(code.local_bytes);
-        let depth = self.warp.frames[self.frame_index as usize].as_ref().expect("a running frame").depth + 1;
+        let depth = self.warp.frames[self.frame_index as usize]
+            .as_ref()
+            .expect("a running frame")
+            .depth
+            + 1;
         if top > self.launch.options.stack_limit || depth > 4096 {
             let lane = mask.trailing_zeros() as usize;
             let limit = self.launch.options.stack_limit;
@@ -270,14 +346,22 @@ impl<'l> Core<'l> {
         }
         self.warp.local.reserve(top as usize);
         for (&(from, size), &(to, _)) in call.arguments.iter().zip(&code.params) {
-            self.warp.local.copy(mask, self.local_base + from, local_base + to, size);
+            self.warp
+                .local
+                .copy(mask, self.local_base + from, local_base + to, size);
         }
         let pc = self.index_of(inst) + 1;
         let parent = Some(self.frame_index);
         let frame = self.new_frame(code, parent, (pc, site), mask, depth, local_base);
         self.active &= !mask;
         let last_run = self.turn;
-        self.warp.push(Group { mask, frame, pc: 0, state: GroupState::Ready, last_run });
+        self.warp.push(Group {
+            mask,
+            frame,
+            pc: 0,
+            state: GroupState::Ready,
+            last_run,
+        });
         Flow::Schedule
     }
 
@@ -298,7 +382,16 @@ impl<'l> Core<'l> {
             constants.copy_from_nonoverlapping(code.constants.as_ptr(), code.constants.len());
             super::special::fill(self, code, registers.pointer());
         }
-        let frame = Frame { code, registers, parent, return_to, live, returned: 0, depth, local_base };
+        let frame = Frame {
+            code,
+            registers,
+            parent,
+            return_to,
+            live,
+            returned: 0,
+            depth,
+            local_base,
+        };
         let free = self.warp.frames.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.warp.frames.push(None);
@@ -320,7 +413,9 @@ impl<'l> Core<'l> {
                 self.jumps = 0;
             }
             self.turn += 1;
-            let frame = self.warp.frames[group.frame as usize].as_ref().expect("a group's frame");
+            let frame = self.warp.frames[group.frame as usize]
+                .as_ref()
+                .expect("a group's frame");
             self.frame = frame.registers.pointer();
             self.code = frame.code;
             self.frame_index = group.frame;
@@ -381,7 +476,11 @@ impl<'l> Core<'l> {
                 }
                 Flow::Schedule => {
                     self.account(start, pc);
-                    self.put_back(if self.state == GroupState::Parked { pc - 1 } else { pc });
+                    self.put_back(if self.state == GroupState::Parked {
+                        pc - 1
+                    } else {
+                        pc
+                    });
                     return (self.fuel == 0).then_some(Pause::Fuel);
                 }
                 Flow::Fault => {
@@ -396,7 +495,13 @@ impl<'l> Core<'l> {
     fn put_back(&mut self, pc: u32) {
         if self.active != 0 {
             let (mask, frame, state) = (self.active, self.frame_index, self.state);
-            self.warp.push(Group { mask, frame, pc, state, last_run: self.turn });
+            self.warp.push(Group {
+                mask,
+                frame,
+                pc,
+                state,
+                last_run: self.turn,
+            });
         }
     }
 
@@ -406,7 +511,8 @@ impl<'l> Core<'l> {
         let length = u64::from(end - start);
         self.fuel = self.fuel.saturating_sub(length);
         self.clock += length;
-        self.profile.add(self.code.profile, start, end, self.active.count_ones());
+        self.profile
+            .add(self.code.profile, start, end, self.active.count_ones());
     }
 }
 
@@ -421,7 +527,9 @@ impl Profile {
         let length = |code: Option<&Code>| code.map_or(0, |code| code.instructions.len() + 1);
         let functions = kernel.functions.iter().map(|code| length(code.as_ref()));
         let lengths = std::iter::once(length(Some(&kernel.entry))).chain(functions);
-        Profile { differences: lengths.map(|length| vec![[0; 2]; length]).collect() }
+        Profile {
+            differences: lengths.map(|length| vec![[0; 2]; length]).collect(),
+        }
     }
 
     #[inline(always)]
@@ -436,7 +544,8 @@ impl Profile {
 
     /// Adds the counted instructions to `counts`, by class.
     pub(crate) fn sum(&self, kernel: &Kernel, counts: &mut LaunchCounts) {
-        let codes = std::iter::once(Some(&kernel.entry)).chain(kernel.functions.iter().map(Option::as_ref));
+        let codes =
+            std::iter::once(Some(&kernel.entry)).chain(kernel.functions.iter().map(Option::as_ref));
         for (code, differences) in codes.zip(&self.differences) {
             let Some(code) = code else { continue };
             let mut running = [0; 2];

@@ -87,7 +87,10 @@ impl Core<'_> {
     /// # Safety
     /// As [`Core::read`]; no other reference to the slot may be alive.
     #[inline(always)]
-    #[expect(clippy::mut_from_ref, reason = "the frame is behind a pointer; the caller keeps references apart")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the frame is behind a pointer; the caller keeps references apart"
+    )]
     pub(crate) unsafe fn write<T: Lane>(&self, slot: u32) -> &mut [T::Raw; WARP] {
         // SAFETY: as above, and the caller says that nothing else refers to it.
         unsafe { &mut *self.frame.add(slot as usize).cast::<[T::Raw; WARP]>() }
@@ -238,7 +241,9 @@ impl<F: Function3> Handler for Map3<F> {
         let [d, a, b, c, ..] = inst.slots;
         // SAFETY: the decoder laid the slots out by `F`'s types.
         unsafe {
-            core.store_lanes(d, |lane| F::call(core.lane(a, lane), core.lane(b, lane), core.lane(c, lane)));
+            core.store_lanes(d, |lane| {
+                F::call(core.lane(a, lane), core.lane(b, lane), core.lane(c, lane))
+            });
         }
         Flow::Next
     }

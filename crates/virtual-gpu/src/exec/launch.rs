@@ -2,6 +2,7 @@
 
 use super::code::Kernel;
 use super::memory::Memory;
+use crate::check::Order;
 use crate::fault::Fault;
 
 /// What a kernel is run with.
@@ -20,6 +21,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) memory: &'l dyn Memory,
     /// What the kernel may ask of its surroundings.
     pub(crate) host: &'l dyn Host,
+    /// The launch's number among the device's commands and their order, if races between commands are looked for.
+    pub(crate) order: Option<(u32, &'l dyn Order)>,
     /// How to run.
     pub(crate) options: Options,
 }
@@ -39,6 +42,10 @@ pub(crate) struct Options {
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.
     pub(crate) count_memory: bool,
+    /// Whether any of the three above, or the order of commands, is looked at, so that accesses are looked at one by one.
+    pub(crate) instrumented: bool,
+    /// Whether blocks take short turns, because they wait for each other.
+    pub(crate) short_slices: bool,
     /// Bytes of local memory that a thread may have.
     pub(crate) stack_limit: u32,
 }
@@ -74,6 +81,33 @@ pub struct LaunchCounts {
     pub bank_conflicts: u64,
     /// Barriers that a block passed.
     pub barriers: u64,
+}
+
+impl LaunchCounts {
+    /// Adds another thread's counts.
+    pub(crate) fn add(&mut self, other: &LaunchCounts) {
+        for (sum, value) in self
+            .warp_instructions
+            .iter_mut()
+            .zip(other.warp_instructions)
+        {
+            *sum += value;
+        }
+        for (sum, value) in self
+            .lane_instructions
+            .iter_mut()
+            .zip(other.lane_instructions)
+        {
+            *sum += value;
+        }
+        self.divergent_branches += other.divergent_branches;
+        self.global_bytes_read += other.global_bytes_read;
+        self.global_bytes_written += other.global_bytes_written;
+        self.global_sectors_read += other.global_sectors_read;
+        self.global_sectors_written += other.global_sectors_written;
+        self.bank_conflicts += other.bank_conflicts;
+        self.barriers += other.barriers;
+    }
 }
 
 /// Runs all blocks of a launch.

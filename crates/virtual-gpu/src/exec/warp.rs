@@ -31,9 +31,34 @@ pub(crate) enum GroupState {
     Barrier {
         /// Its number.
         id: u32,
-        /// The slot to write the reduction's result to (a predicate's, or a word's), and what reduces.
-        reduction: Option<(Reduction, u32)>,
+        /// How many threads it waits for, those of [`Arrival`]s included; `None` for all live ones of the block.
+        count: Option<u32>,
+        /// What is reduced, for `barrier.red`.
+        reduction: Option<BarrierReduction>,
     },
+}
+
+/// What a group at `barrier.red` gives and gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BarrierReduction {
+    /// What is computed.
+    pub(crate) kind: Reduction,
+    /// Where the result goes, in the group's frame: a predicate's slot, or a word's for [`Reduction::Count`]. It is
+    /// written by `instructions::barrier::finish`.
+    pub(crate) slot: u32,
+    /// The predicates of the group's lanes; zero in other lanes.
+    pub(crate) predicate: u32,
+}
+
+/// Threads that have passed `barrier.arrive`: they count, but do not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// The barrier's number.
+    pub(crate) id: u32,
+    /// How many threads it waits for.
+    pub(crate) count: u32,
+    /// How many have arrived here.
+    pub(crate) threads: u32,
 }
 
 /// What `barrier.red` computes of the predicates of all threads.
@@ -79,6 +104,10 @@ pub(crate) struct Warp<'l> {
     pub(crate) frames: Vec<Option<Frame<'l>>>,
     /// `.local` memory of its threads.
     pub(crate) local: LocalMemory,
+    /// What it knows of the times of the block's warps, see [`crate::check::shared`]; empty if nothing is checked.
+    pub(crate) clock: Vec<u32>,
+    /// How often its lanes have synchronised with each other.
+    pub(crate) syncs: u32,
     /// Asynchronous copies that have not been waited for, see `instructions::async_copy`.
     pub(crate) copies: crate::instructions::async_copy::Copies,
 }
@@ -92,7 +121,8 @@ pub(crate) struct Registers {
 impl Registers {
     /// Registers filled with `0xff`, a NaN of every float type.
     pub(crate) fn new(bytes: usize) -> Registers {
-        let layout = Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
+        let layout =
+            Layout::from_size_align(bytes.max(64), 64).expect("a frame is far below isize::MAX");
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc(layout) };
         if memory.is_null() {
@@ -156,12 +186,18 @@ impl LocalMemory {
 }
 
 impl LocalMemory {
+    /// Bytes of a lane; they are reserved.
+    pub(crate) fn bytes(&mut self, lane: usize, offset: u32, size: u32) -> &mut [u8] {
+        &mut self.bytes[lane * self.per_lane + offset as usize..][..size as usize]
+    }
+
     /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
     pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
         for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
             let start = lane * self.per_lane;
             let from = start + from as usize;
-            self.bytes.copy_within(from..from + size as usize, start + to as usize);
+            self.bytes
+                .copy_within(from..from + size as usize, start + to as usize);
         }
     }
 }
@@ -175,6 +211,8 @@ impl<'l> Warp<'l> {
             groups: Vec::new(),
             frames: Vec::new(),
             local: LocalMemory::default(),
+            clock: Vec::new(),
+            syncs: 0,
             copies: Default::default(),
         }
     }
@@ -197,11 +235,26 @@ impl<'l> Warp<'l> {
         self.groups.push(group);
     }
 
+    /// Whether a group can go on.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.groups
+            .iter()
+            .any(|group| group.state == GroupState::Ready)
+    }
+
     /// Takes the group to run next: the deepest in calls and lowest in the text, or the one that has waited longest.
     pub(crate) fn choose(&mut self, longest_waiting: bool) -> Option<Group> {
         let frames = &self.frames;
-        let ready = self.groups.iter().enumerate().filter(|(_, group)| group.state == GroupState::Ready);
-        let depth = |group: &Group| frames[group.frame as usize].as_ref().map_or(0, |frame| frame.depth);
+        let ready = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.state == GroupState::Ready);
+        let depth = |group: &Group| {
+            frames[group.frame as usize]
+                .as_ref()
+                .map_or(0, |frame| frame.depth)
+        };
         let (index, _) = if longest_waiting {
             ready.min_by_key(|(_, group)| group.last_run)
         } else {

@@ -1,8 +1,12 @@
 //! `printf` and `assert`.
 
-use crate::decode::{Builder, Form, Refusal};
+use crate::exec::core::Core;
+use crate::exec::instruction::{Flow, Inst};
 
-/// Decodes one instruction of the family.
-pub(crate) fn decode(form: &mut Form<'_>, _builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    Err(Refusal::new(format!("{} is not built yet", form.opcode)))
+/// A function that a kernel calls but does not contain: from the bytes of its arguments to those of its result.
+pub(crate) type ExternCall = fn(&mut Core<'_>, &Inst, usize, &[&[u8]]) -> Result<Vec<u8>, Flow>;
+
+/// The function of that name.
+pub(crate) fn extern_call(_name: &str) -> Option<ExternCall> {
+    None
 }
