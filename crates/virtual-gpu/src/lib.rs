@@ -2,9 +2,12 @@
 
 mod check;
 mod decode;
+mod device;
+pub mod driver;
 mod exec;
 mod fault;
 mod instructions;
+pub mod machine;
 pub mod ptx;
 #[cfg(test)]
 mod rig;

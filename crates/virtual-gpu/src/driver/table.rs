@@ -32,7 +32,6 @@ macro_rules! for_each_driver_function {
                 symbol_status: *mut c_uint,
             );
             device::cuGetExportTable(pp_export_table: *mut *const c_void, p_export_table_id: *const [u8; 16]);
-            device::cuProfilerInitialize(config_file: *const c_char, output_file: *const c_char, output_mode: c_uint);
             device::cuProfilerStart();
             device::cuProfilerStop();
             device::cuFlushGPUDirectRDMAWrites(target: c_uint, scope: c_uint);
@@ -69,8 +68,6 @@ macro_rules! for_each_driver_function {
             context::cuCtxResetPersistingL2Cache();
             context::cuCtxEnablePeerAccess(peer_context: Handle, flags: c_uint);
             context::cuCtxDisablePeerAccess(peer_context: Handle);
-            context::cuCtxRecordEvent(h_ctx: Handle, h_event: Handle);
-            context::cuCtxWaitEvent(h_ctx: Handle, h_event: Handle);
             module::cuModuleLoad(module: *mut Handle, fname: *const c_char);
             module::cuModuleLoadData(module: *mut Handle, image: *const c_void);
             module::cuModuleLoadDataEx(
@@ -416,6 +413,9 @@ macro_rules! for_each_driver_function {
             );
         }
         unsupported {
+            cuProfilerInitialize
+            cuCtxWaitEvent
+            cuCtxRecordEvent
             cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy cuArrayGetDescriptor_v2
             cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties
             cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute
