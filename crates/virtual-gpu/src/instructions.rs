@@ -15,6 +15,9 @@ mod matrix;
 mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
+mod rounding;
+#[cfg(test)]
+pub(crate) mod trial;
 mod warp;
 
 pub(crate) use memory::Access;

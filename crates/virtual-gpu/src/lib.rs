@@ -11,5 +11,7 @@ pub mod machine;
 pub mod ptx;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod corpus;
 
 pub use fault::{Fault, FaultKind};

@@ -245,6 +245,12 @@ impl<'l> Core<'l> {
         self.active &= !mask;
         self.warp.live &= !mask;
         self.dead |= mask;
+        // What waits for these lanes need not any more.
+        for group in &mut self.warp.groups {
+            if group.state == GroupState::Parked {
+                group.state = GroupState::Ready;
+            }
+        }
         let mut next = Some(self.frame_index);
         while let Some(index) = next {
             let frame = self.warp.frames[index as usize]

@@ -47,7 +47,13 @@ impl Core<'_> {
     }
 
     /// Counts bytes, sectors and bank conflicts.
-    fn count(&mut self, addresses: &[u64; WARP], space: Space, size: u64, access: Access) {
+    pub(crate) fn count(
+        &mut self,
+        addresses: &[u64; WARP],
+        space: Space,
+        size: u64,
+        access: Access,
+    ) {
         let lanes = (0..WARP).filter(|lane| self.mask >> lane & 1 != 0);
         let resolved: Vec<(Space, u64)> =
             lanes.map(|lane| resolved(space, addresses[lane])).collect();

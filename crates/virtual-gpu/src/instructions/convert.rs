@@ -1,8 +1,594 @@
-//! Conversions.
+//! Conversions between all number types, in every rounding; packed conversions of two floats.
 
-use crate::decode::{Builder, Form, Refusal};
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+
+use super::rounding::{Direction, Rounded, to_odd};
+use crate::decode::{Builder, Form, Kind, Refusal};
+use crate::exec::code::Class;
+use crate::exec::core::Core;
+use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
+use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3};
+use crate::ptx::ast::Type;
+
+/// What a conversion is asked for besides its types, packed into the immediate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Options {
+    /// The rounding: a code of [`Direction`].
+    direction: u8,
+    /// Whether the result is a whole number.
+    integral: bool,
+    /// Whether the result is clamped: to its range, or floats to 0..1.
+    saturate: bool,
+    /// Whether subnormals of f32 are zero.
+    flush: bool,
+    /// Whether negative results and NaN become zero and the canonical NaN.
+    relu: bool,
+}
+
+impl Options {
+    fn pack(self) -> u64 {
+        u64::from(self.direction)
+            | u64::from(self.integral) << 8
+            | u64::from(self.saturate) << 9
+            | u64::from(self.flush) << 10
+            | u64::from(self.relu) << 11
+    }
+
+    #[inline(always)]
+    fn unpack(packed: u64) -> Options {
+        Options {
+            direction: packed as u8,
+            integral: packed >> 8 & 1 != 0,
+            saturate: packed >> 9 & 1 != 0,
+            flush: packed >> 10 & 1 != 0,
+            relu: packed >> 11 & 1 != 0,
+        }
+    }
+}
+
+/// A value on its way: whole numbers exactly, floats as a double (rounded to odd where that lost something).
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i128),
+    Real(f64),
+}
+
+impl Number {
+    /// As a double, rounded to odd.
+    #[inline(always)]
+    fn odd(self) -> f64 {
+        match self {
+            Number::Real(value) => value,
+            Number::Whole(value) => {
+                let nearest = value as f64;
+                to_odd(nearest, (value - nearest as i128) as f64)
+            }
+        }
+    }
+}
+
+/// A type that can be converted from and to.
+trait Convertible: Lane {
+    const FLOAT: bool;
+    fn number(self, options: Options) -> Number;
+    fn of(number: Number, options: Options) -> Self;
+}
+
+macro_rules! whole {
+    ($($ty:ident)*) => {$(
+        impl Convertible for $ty {
+            const FLOAT: bool = false;
+            #[inline(always)]
+            fn number(self, _options: Options) -> Number {
+                Number::Whole(self as i128)
+            }
+            #[inline(always)]
+            fn of(number: Number, options: Options) -> $ty {
+                match number {
+                    Number::Whole(value) if options.saturate => {
+                        value.clamp($ty::MIN as i128, $ty::MAX as i128) as $ty
+                    }
+                    Number::Whole(value) => value as $ty,
+                    // `as` clamps to the range and makes NaN zero, as PTX says of every such conversion.
+                    Number::Real(value) => integral(value, Direction::from_code(options.direction)) as $ty,
+                }
+            }
+        }
+    )*};
+}
+
+whole!(u8 i8 u16 i16 u32 i32 u64 i64);
+
+/// The whole number next to a value in a direction.
+#[inline(always)]
+fn integral(value: f64, direction: Direction) -> f64 {
+    match direction {
+        Direction::Nearest => value.round_ties_even(),
+        Direction::Zero => value.trunc(),
+        Direction::Down => value.floor(),
+        Direction::Up => value.ceil(),
+        Direction::Away => value.round(),
+    }
+}
+
+macro_rules! real {
+    ($($ty:ident, $flushes:expr, $nan:expr;)*) => {$(
+        impl Convertible for $ty {
+            const FLOAT: bool = true;
+            #[inline(always)]
+            fn number(self, options: Options) -> Number {
+                let value = if options.flush && $flushes { self.flushed() } else { self };
+                Number::Real(value.exact())
+            }
+            #[inline(always)]
+            fn of(number: Number, options: Options) -> $ty {
+                let direction = Direction::from_code(options.direction);
+                let odd = number.odd();
+                let value = if options.integral {
+                    $ty::rounded(integral(odd, direction), Direction::Nearest)
+                } else {
+                    round_to::<$ty>(number, odd, direction)
+                };
+                let value = if options.flush && $flushes { value.flushed() } else { value };
+                let exact = value.exact();
+                if options.saturate {
+                    // NaN becomes +0, and so does -0.
+                    return $ty::rounded(if exact > 0.0 { exact.min(1.0) } else { 0.0 }, Direction::Nearest);
+                }
+                if options.relu {
+                    if exact.is_nan() {
+                        return $ty::from_bits($nan);
+                    }
+                    if exact <= 0.0 {
+                        return $ty::from_bits(0);
+                    }
+                }
+                value
+            }
+        }
+    )*};
+}
+
+real! {
+    f16, false, 0x7fff;
+    bf16, false, 0x7fff;
+    f32, true, 0x7fff_ffff;
+    f64, false, 0x7fff_ffff_ffff_ffff;
+}
+
+/// A whole number of more than 53 bits has to be rounded to a double in its direction; everything else is rounded from
+/// odd.
+#[inline(always)]
+fn round_to<T: Rounded + 'static>(number: Number, odd: f64, direction: Direction) -> T {
+    if size_of::<T>() < 8 {
+        return T::rounded(odd, direction);
+    }
+    let Number::Whole(value) = number else {
+        return T::rounded(odd, direction);
+    };
+    let nearest = value as f64;
+    let beyond = value - nearest as i128;
+    let directed = match direction {
+        Direction::Down if beyond < 0 => nearest.next_down(),
+        Direction::Up if beyond > 0 => nearest.next_up(),
+        Direction::Zero if beyond < 0 && value > 0 => nearest.next_down(),
+        Direction::Zero if beyond > 0 && value < 0 => nearest.next_up(),
+        _ => nearest,
+    };
+    T::rounded(directed, Direction::Nearest)
+}
+
+/// `slots = [d, a]`; the immediate is the options.
+struct Convert<S, D>(PhantomData<(S, D)>);
+impl<S: Convertible, D: Convertible> Handler for Convert<S, D> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, ..] = inst.slots;
+        let options = Options::unpack(inst.immediate);
+        // SAFETY: the decoder laid the slots out by the types.
+        unsafe {
+            core.store_lanes(d, |lane| {
+                D::of(core.lane::<S>(a, lane).number(options), options)
+            })
+        };
+        Flow::Next
+    }
+}
+
+/// A conversion that a cast of the host does as it is.
+struct Cast<S, D>(PhantomData<(S, D)>);
+macro_rules! casts {
+    ($($from:ident => $($to:ident)*;)*) => {
+        $($(
+            impl Function1 for Cast<$from, $to> {
+                type A = $from;
+                type D = $to;
+                #[inline(always)]
+                fn call(a: $from) -> $to {
+                    a as $to
+                }
+            }
+        )*)*
+        /// The cast from one type to another, for those worth having apart.
+        fn cast(from: Type, to: Type) -> Option<Run> {
+            let (from, to) = (name(from)?, name(to)?);
+            $($(
+                if (from, to) == (stringify!($from), stringify!($to)) {
+                    return Some(handler::<Map1<Cast<$from, $to>>>());
+                }
+            )*)*
+            None
+        }
+    };
+}
+
+casts! {
+    u8 => u16 i16 u32 i32 u64 i64;
+    i8 => u16 i16 u32 i32 u64 i64;
+    u16 => u8 i8 u32 i32 u64 i64;
+    i16 => u8 i8 u32 i32 u64 i64;
+    u32 => u8 i8 u16 i16 i32 u64 i64;
+    i32 => u8 i8 u16 i16 u32 u64 i64 f64;
+    u64 => u8 i8 u16 i16 u32 i32 i64;
+    i64 => u8 i8 u16 i16 u32 i32 u64;
+    f32 => f64;
+}
+
+/// The Rust type of a PTX type.
+fn name(ty: Type) -> Option<&'static str> {
+    Some(match ty {
+        Type::U8 | Type::B8 => "u8",
+        Type::S8 => "i8",
+        Type::U16 | Type::B16 => "u16",
+        Type::S16 => "i16",
+        Type::U32 | Type::B32 => "u32",
+        Type::S32 => "i32",
+        Type::U64 | Type::B64 => "u64",
+        Type::S64 => "i64",
+        Type::F16 => "f16",
+        Type::BF16 => "bf16",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+        _ => return None,
+    })
+}
+
+fn general(from: Type, to: Type) -> Option<Run> {
+    fn from_type<S: Convertible>(to: Type) -> Option<Run> {
+        Some(match name(to)? {
+            "u8" => handler::<Convert<S, u8>>(),
+            "i8" => handler::<Convert<S, i8>>(),
+            "u16" => handler::<Convert<S, u16>>(),
+            "i16" => handler::<Convert<S, i16>>(),
+            "u32" => handler::<Convert<S, u32>>(),
+            "i32" => handler::<Convert<S, i32>>(),
+            "u64" => handler::<Convert<S, u64>>(),
+            "i64" => handler::<Convert<S, i64>>(),
+            "f16" => handler::<Convert<S, f16>>(),
+            "bf16" => handler::<Convert<S, bf16>>(),
+            "f32" => handler::<Convert<S, f32>>(),
+            _ => handler::<Convert<S, f64>>(),
+        })
+    }
+    match name(from)? {
+        "u8" => from_type::<u8>(to),
+        "i8" => from_type::<i8>(to),
+        "u16" => from_type::<u16>(to),
+        "i16" => from_type::<i16>(to),
+        "u32" => from_type::<u32>(to),
+        "i32" => from_type::<i32>(to),
+        "u64" => from_type::<u64>(to),
+        "i64" => from_type::<i64>(to),
+        "f16" => from_type::<f16>(to),
+        "bf16" => from_type::<bf16>(to),
+        "f32" => from_type::<f32>(to),
+        _ => from_type::<f64>(to),
+    }
+}
 
 /// Decodes one instruction of the family.
-pub(crate) fn decode(form: &mut Form<'_>, _builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    Err(Refusal::new(format!("{} is not built yet", form.opcode)))
+pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    builder.class = Class::Convert;
+    if form.take("pack") {
+        return pack(form, builder);
+    }
+    let satfinite = form.take("satfinite");
+    let mut options = Options {
+        saturate: form.take("sat"),
+        flush: form.take("ftz"),
+        relu: form.take("relu"),
+        ..Options::default()
+    };
+    let rounding = form.take_any(&["rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp"]);
+    options.direction = match rounding {
+        Some("rzi" | "rz") => 1,
+        Some("rmi" | "rm") => 2,
+        Some("rpi" | "rp") => 3,
+        Some("rna") => 4,
+        _ => 0,
+    };
+    options.integral = matches!(rounding, Some("rni" | "rzi" | "rmi" | "rpi"));
+    let to = form.take_type()?;
+    let from = form.take_type()?;
+    form.done()?;
+    if matches!(to, Type::F16x2 | Type::BF16x2 | Type::E4M3x2 | Type::E5M2x2) {
+        return packed(form, builder, to, from, options, satfinite);
+    }
+    if satfinite {
+        return Err(Refusal::new("unsupported combination of modifiers"));
+    }
+    form.expect_operands(2)?;
+    if to == Type::TF32 && from == Type::F32 {
+        let value = builder.read(form, 1, from)?;
+        let result = builder.write(form, 0, Type::B32)?;
+        let away = rounding == Some("rna");
+        let run = if away {
+            handler::<Map1<ToTf32<true>>>()
+        } else {
+            handler::<Map1<ToTf32<false>>>()
+        };
+        builder.emit(run, &[result], &[value], 0);
+        return Ok(());
+    }
+    let value = builder.read(form, 1, from)?;
+    let result = builder.write(form, 0, to)?;
+    let plain = options == Options::default();
+    let run = plain
+        .then(|| cast(from, to))
+        .flatten()
+        .or_else(|| general(from, to));
+    let run = run.ok_or_else(|| Refusal::new(format!("no conversion from {from:?} to {to:?}")))?;
+    builder.emit(run, &[result], &[value], options.pack());
+    Ok(())
+}
+
+/// To 10 bits of fraction: to the nearest, ties away from zero or to even.
+struct ToTf32<const AWAY: bool>;
+impl<const AWAY: bool> Function1 for ToTf32<AWAY> {
+    type A = f32;
+    type D = u32;
+    #[inline(always)]
+    fn call(a: f32) -> u32 {
+        let bits = a.to_bits();
+        if !a.is_finite() {
+            return if a.is_nan() { 0x7fff_ffff } else { bits };
+        }
+        let half = if AWAY {
+            0x1000
+        } else {
+            0xfff + (bits >> 13 & 1)
+        };
+        (bits + half) & !0x1fff
+    }
+}
+
+/// `cvt.pack.sat.{u16,s16}.s32` and `cvt.pack.sat.{u8,s8}.s32.b32`.
+fn pack(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    form.take("sat");
+    let to = form.take_type()?;
+    let from = form.take_type()?;
+    let narrow = matches!(to, Type::U8 | Type::S8);
+    if narrow {
+        form.take("b32");
+    }
+    form.done()?;
+    if from != Type::S32 {
+        return Err(Refusal::new("only s32 can be packed"));
+    }
+    form.expect_operands(if narrow { 4 } else { 3 })?;
+    let mut reads = vec![builder.read(form, 1, from)?, builder.read(form, 2, from)?];
+    if narrow {
+        reads.push(builder.read(form, 3, Type::B32)?);
+    }
+    let result = builder.write(form, 0, Type::B32)?;
+    let run = match to {
+        Type::U16 => handler::<Map2<Pack16<0, 0xffff>>>(),
+        Type::S16 => handler::<Map2<Pack16<-0x8000, 0x7fff>>>(),
+        Type::U8 => handler::<Map3<Pack8<0, 0xff>>>(),
+        Type::S8 => handler::<Map3<Pack8<-0x80, 0x7f>>>(),
+        other => {
+            return Err(Refusal::new(format!(
+                "packing to {other:?} is not supported"
+            )));
+        }
+    };
+    builder.emit(run, &[result], &reads, 0);
+    Ok(())
+}
+
+struct Pack16<const LOW: i32, const HIGH: i32>;
+impl<const LOW: i32, const HIGH: i32> Function2 for Pack16<LOW, HIGH> {
+    type A = i32;
+    type B = i32;
+    type D = u32;
+    #[inline(always)]
+    fn call(a: i32, b: i32) -> u32 {
+        (a.clamp(LOW, HIGH) as u32) << 16 | b.clamp(LOW, HIGH) as u32 & 0xffff
+    }
+}
+
+struct Pack8<const LOW: i32, const HIGH: i32>;
+impl<const LOW: i32, const HIGH: i32> Function3 for Pack8<LOW, HIGH> {
+    type A = i32;
+    type B = i32;
+    type C = u32;
+    type D = u32;
+    #[inline(always)]
+    fn call(a: i32, b: i32, c: u32) -> u32 {
+        let byte = |value: i32| value.clamp(LOW, HIGH) as u32 & 0xff;
+        c << 16 | byte(a) << 8 | byte(b)
+    }
+}
+
+/// Conversions whose result is a pair.
+fn packed(
+    form: &mut Form<'_>,
+    builder: &mut Builder<'_>,
+    to: Type,
+    from: Type,
+    options: Options,
+    satfinite: bool,
+) -> Result<(), Refusal> {
+    let refuse = || {
+        Err(Refusal::new(format!(
+            "no conversion from {from:?} to {to:?}"
+        )))
+    };
+    let options = options.pack();
+    let (run, sources): (Run, usize) = match (to, from) {
+        (Type::F16x2, Type::F32) if !satfinite => (handler::<PackHalves<f16>>(), 2),
+        (Type::BF16x2, Type::F32) if !satfinite => (handler::<PackHalves<bf16>>(), 2),
+        (Type::E4M3x2, Type::F32) if satfinite => (handler::<PackBytes<{ E4M3 }>>(), 2),
+        (Type::E5M2x2, Type::F32) if satfinite => (handler::<PackBytes<{ E5M2 }>>(), 2),
+        (Type::E4M3x2, Type::F16x2) if satfinite => (handler::<HalvesToBytes<{ E4M3 }>>(), 1),
+        (Type::E5M2x2, Type::F16x2) if satfinite => (handler::<HalvesToBytes<{ E5M2 }>>(), 1),
+        (Type::F16x2, Type::E4M3x2) => (handler::<BytesToHalves<{ E4M3 }>>(), 1),
+        (Type::F16x2, Type::E5M2x2) => (handler::<BytesToHalves<{ E5M2 }>>(), 1),
+        _ => return refuse(),
+    };
+    form.expect_operands(sources + 1)?;
+    let mut reads = Vec::new();
+    for index in 1..=sources {
+        reads.push(builder.read(form, index, from)?);
+    }
+    let result = builder.write(form, 0, to)?;
+    debug_assert_eq!(Kind::of(to), Kind::Word);
+    builder.emit(run, &[result], &reads, options);
+    Ok(())
+}
+
+/// `slots = [d, a, b]`: a in the high half, b in the low one.
+struct PackHalves<T>(PhantomData<T>);
+impl<T: Convertible<Raw = u32>> Handler for PackHalves<T> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, b, ..] = inst.slots;
+        let options = Options::unpack(inst.immediate);
+        // SAFETY: the decoder laid out words.
+        unsafe {
+            core.store_lanes::<u32>(d, |lane| {
+                let half =
+                    |slot| T::of(core.lane::<f32>(slot, lane).number(options), options).to_raw();
+                half(a) << 16 | half(b)
+            });
+        }
+        Flow::Next
+    }
+}
+
+const E4M3: u8 = 0;
+const E5M2: u8 = 1;
+
+/// An 8-bit float of a double, to the nearest; what is too large becomes the largest finite value.
+#[inline(always)]
+fn to_byte<const FORMAT: u8>(value: f64, relu: bool) -> u32 {
+    let (fraction, lowest, largest, nan): (i32, i32, f64, u32) = if FORMAT == E4M3 {
+        (3, -6, 448.0, 0x7f)
+    } else {
+        (2, -14, 57344.0, 0x7f)
+    };
+    if value.is_nan() {
+        return nan;
+    }
+    if relu && value <= 0.0 {
+        return 0;
+    }
+    let sign = if value.is_sign_negative() { 0x80 } else { 0 };
+    let magnitude = value.abs().min(largest);
+    if magnitude == 0.0 {
+        return sign;
+    }
+    let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(lowest);
+    // In units of the last bit the value is a small number, rounded to even.
+    let units = (magnitude * f64::from_bits(((1023 + fraction - exponent) as u64) << 52))
+        .round_ties_even() as u32;
+    let implicit = 1 << fraction;
+    sign + ((exponent - lowest) as u32) * implicit + units
+}
+
+/// The value of an 8-bit float.
+#[inline(always)]
+fn from_byte<const FORMAT: u8>(byte: u32) -> f16 {
+    if FORMAT == E5M2 {
+        return f16::from_bits((byte << 8) as u16);
+    }
+    if byte & 0x7f == 0x7f {
+        return f16::from_bits(0x7fff);
+    }
+    let (exponent, fraction) = ((byte >> 3 & 0xf) as i32, f64::from(byte & 7));
+    let magnitude = match exponent {
+        0 => fraction / 512.0,
+        _ => (1.0 + fraction / 8.0) * f64::from_bits(((1023 + exponent - 7) as u64) << 52),
+    };
+    f16::from_f64(if byte & 0x80 != 0 {
+        -magnitude
+    } else {
+        magnitude
+    })
+}
+
+/// `slots = [d, a, b]`: two f32 to two 8-bit floats.
+struct PackBytes<const FORMAT: u8>;
+impl<const FORMAT: u8> Handler for PackBytes<FORMAT> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, b, ..] = inst.slots;
+        let relu = Options::unpack(inst.immediate).relu;
+        // SAFETY: the decoder laid out words.
+        unsafe {
+            core.store_lanes::<u32>(d, |lane| {
+                let byte = |slot| to_byte::<FORMAT>(f64::from(core.lane::<f32>(slot, lane)), relu);
+                byte(a) << 8 | byte(b)
+            });
+        }
+        Flow::Next
+    }
+}
+
+/// `slots = [d, a]`: a pair of f16 to two 8-bit floats.
+struct HalvesToBytes<const FORMAT: u8>;
+impl<const FORMAT: u8> Handler for HalvesToBytes<FORMAT> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, ..] = inst.slots;
+        let relu = Options::unpack(inst.immediate).relu;
+        // SAFETY: the decoder laid out words.
+        unsafe {
+            core.store_lanes::<u32>(d, |lane| {
+                let pair: u32 = core.lane(a, lane);
+                let byte = |bits: u32| to_byte::<FORMAT>(f16::from_bits(bits as u16).exact(), relu);
+                byte(pair >> 16) << 8 | byte(pair)
+            });
+        }
+        Flow::Next
+    }
+}
+
+/// `slots = [d, a]`: two 8-bit floats to a pair of f16.
+struct BytesToHalves<const FORMAT: u8>;
+impl<const FORMAT: u8> Handler for BytesToHalves<FORMAT> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, ..] = inst.slots;
+        let relu = Options::unpack(inst.immediate).relu;
+        // SAFETY: the decoder laid out words.
+        unsafe {
+            core.store_lanes::<u32>(d, |lane| {
+                let pair: u32 = core.lane(a, lane);
+                let half = |byte: u32| {
+                    let value = from_byte::<FORMAT>(byte & 0xff);
+                    let bits = u32::from(value.to_bits());
+                    if relu && !value.is_nan() && bits & 0x8000 != 0 {
+                        0
+                    } else {
+                        bits
+                    }
+                };
+                half(pair >> 8) << 16 | half(pair)
+            });
+        }
+        Flow::Next
+    }
 }

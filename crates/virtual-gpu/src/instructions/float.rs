@@ -1,13 +1,448 @@
-//! f32 and f64 arithmetic.
+//! f32 and f64 arithmetic: exact in every rounding, and the approximate functions within PTX's bounds (they are
+//! computed in double and rounded once).
 
+use std::marker::PhantomData;
+
+use super::rounding::{Direction, Rounded, odd_quotient, odd_root, odd_sum, wide};
 use crate::decode::{Builder, Form, Refusal};
-
-/// Decodes one instruction of the family.
-pub(crate) fn decode(form: &mut Form<'_>, _builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    Err(Refusal::new(format!("{} is not built yet", form.opcode)))
-}
+use crate::exec::code::Class;
+use crate::exec::instruction::{Run, handler};
+use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3};
+use crate::ptx::ast::Type;
 
 /// Whether the family has the type.
-pub(crate) fn takes(_ty: crate::ptx::ast::Type) -> bool {
-    false
+pub(crate) fn takes(ty: Type) -> bool {
+    matches!(ty, Type::F32 | Type::F64)
+}
+
+/// A float type with arithmetic in every direction.
+pub(super) trait Float: Lane + Rounded {
+    fn add(self, other: Self, direction: Direction) -> Self;
+    fn mul(self, other: Self, direction: Direction) -> Self;
+    fn fma(self, b: Self, c: Self, direction: Direction) -> Self;
+    fn div(self, other: Self, direction: Direction) -> Self;
+    fn sqrt(self, direction: Direction) -> Self;
+    fn neg(self) -> Self;
+    fn abs(self) -> Self;
+    fn is_nan(self) -> bool;
+    fn less(self, other: Self) -> bool;
+    /// The sign bit.
+    fn is_negative(self) -> bool;
+    fn with_sign_of(self, other: Self) -> Self;
+    fn nan() -> Self;
+    /// Of a double, to the nearest.
+    fn of(value: f64) -> Self;
+}
+
+macro_rules! common {
+    ($ty:ident, $nan:expr) => {
+        #[inline(always)]
+        fn neg(self) -> $ty {
+            -self
+        }
+        #[inline(always)]
+        fn abs(self) -> $ty {
+            $ty::abs(self)
+        }
+        #[inline(always)]
+        fn is_nan(self) -> bool {
+            $ty::is_nan(self)
+        }
+        #[inline(always)]
+        fn less(self, other: $ty) -> bool {
+            self < other
+        }
+        #[inline(always)]
+        fn is_negative(self) -> bool {
+            self.is_sign_negative()
+        }
+        #[inline(always)]
+        fn with_sign_of(self, other: $ty) -> $ty {
+            self.copysign(other)
+        }
+        #[inline(always)]
+        fn nan() -> $ty {
+            $ty::from_bits($nan)
+        }
+        #[inline(always)]
+        fn of(value: f64) -> $ty {
+            value as $ty
+        }
+    };
+}
+
+/// The zero of a sum whose terms cancel: negative only when rounding down.
+#[inline(always)]
+fn cancelled(direction: Direction) -> f32 {
+    if direction == Direction::Down {
+        -0.0
+    } else {
+        0.0
+    }
+}
+
+impl Float for f32 {
+    #[inline(always)]
+    fn add(self, other: f32, direction: Direction) -> f32 {
+        if direction == Direction::Nearest {
+            return self + other;
+        }
+        let sum = odd_sum(f64::from(self), f64::from(other));
+        if sum == 0.0 && self.to_bits() != other.to_bits() {
+            return cancelled(direction);
+        }
+        f32::rounded(sum, direction)
+    }
+    #[inline(always)]
+    fn mul(self, other: f32, direction: Direction) -> f32 {
+        if direction == Direction::Nearest {
+            return self * other;
+        }
+        f32::rounded(f64::from(self) * f64::from(other), direction)
+    }
+    #[inline(always)]
+    fn fma(self, b: f32, c: f32, direction: Direction) -> f32 {
+        if direction == Direction::Nearest {
+            return self.mul_add(b, c);
+        }
+        let product = f64::from(self) * f64::from(b);
+        let sum = odd_sum(product, f64::from(c));
+        if sum == 0.0 && product.to_bits() != f64::from(c).to_bits() {
+            return cancelled(direction);
+        }
+        f32::rounded(sum, direction)
+    }
+    #[inline(always)]
+    fn div(self, other: f32, direction: Direction) -> f32 {
+        if direction == Direction::Nearest {
+            return self / other;
+        }
+        f32::rounded(odd_quotient(f64::from(self), f64::from(other)), direction)
+    }
+    #[inline(always)]
+    fn sqrt(self, direction: Direction) -> f32 {
+        if direction == Direction::Nearest {
+            return f32::sqrt(self);
+        }
+        f32::rounded(odd_root(f64::from(self)), direction)
+    }
+    common!(f32, 0x7fff_ffff);
+}
+
+impl Float for f64 {
+    #[inline(always)]
+    fn add(self, other: f64, direction: Direction) -> f64 {
+        wide::add(self, other, direction)
+    }
+    #[inline(always)]
+    fn mul(self, other: f64, direction: Direction) -> f64 {
+        wide::mul(self, other, direction)
+    }
+    #[inline(always)]
+    fn fma(self, b: f64, c: f64, direction: Direction) -> f64 {
+        if direction == Direction::Nearest {
+            self.mul_add(b, c)
+        } else {
+            wide::fma(self, b, c, direction)
+        }
+    }
+    #[inline(always)]
+    fn div(self, other: f64, direction: Direction) -> f64 {
+        wide::div(self, other, direction)
+    }
+    #[inline(always)]
+    fn sqrt(self, direction: Direction) -> f64 {
+        wide::sqrt(self, direction)
+    }
+    common!(f64, 0x7fff_ffff_ffff_ffff);
+}
+
+/// Operations of the family, as const parameters.
+const ADD: u8 = 0;
+const SUB: u8 = 1;
+const MUL: u8 = 2;
+const DIV: u8 = 3;
+const MIN: u8 = 4;
+const MAX: u8 = 5;
+const MIN_NAN: u8 = 6;
+const MAX_NAN: u8 = 7;
+const MIN_XORSIGN: u8 = 8;
+const MAX_XORSIGN: u8 = 9;
+const COPYSIGN: u8 = 10;
+const SQRT: u8 = 20;
+const RCP: u8 = 21;
+const RSQRT: u8 = 22;
+const SIN: u8 = 23;
+const COS: u8 = 24;
+const LG2: u8 = 25;
+const EX2: u8 = 26;
+const TANH: u8 = 27;
+const ABS: u8 = 28;
+const NEG: u8 = 29;
+
+/// What surrounds an operation: subnormals flushed, the result clamped to 0..1.
+const PLAIN: u8 = 0;
+const FTZ: u8 = 1;
+const SAT: u8 = 2;
+const FTZ_SAT: u8 = 3;
+
+#[inline(always)]
+fn input<T: Float, const AROUND: u8>(value: T) -> T {
+    if AROUND & FTZ != 0 {
+        value.flushed()
+    } else {
+        value
+    }
+}
+
+#[inline(always)]
+fn output<T: Float, const AROUND: u8>(value: T) -> T {
+    let value = if AROUND & FTZ != 0 {
+        value.flushed()
+    } else {
+        value
+    };
+    if AROUND & SAT == 0 {
+        return value;
+    }
+    // NaN becomes +0, and so does -0.
+    let (zero, one) = (T::of(0.0), T::of(1.0));
+    if !zero.less(value) {
+        zero
+    } else if one.less(value) {
+        one
+    } else {
+        value
+    }
+}
+
+/// The lesser (or greater) of two numbers; -0 is less than +0. A NaN loses, or wins if `nan_wins`.
+#[inline(always)]
+pub(super) fn extremum<T: Float>(a: T, b: T, greater: bool, nan_wins: bool) -> T {
+    if a.is_nan() || b.is_nan() {
+        return match (nan_wins, a.is_nan(), b.is_nan()) {
+            (true, ..) | (_, true, true) => T::nan(),
+            (false, true, _) => b,
+            _ => a,
+        };
+    }
+    let a_less = a.less(b) || !b.less(a) && a.is_negative();
+    if a_less != greater { a } else { b }
+}
+
+/// Whether the first of two is the lesser (or greater) one; -0 is less than +0, and a NaN loses.
+#[inline(always)]
+pub(super) fn extremum_of(a: f64, b: f64, greater: bool) -> bool {
+    if a.is_nan() || b.is_nan() {
+        return b.is_nan();
+    }
+    let a_less = a < b || a == b && a.is_sign_negative();
+    a_less != greater
+}
+
+/// A function of two floats.
+struct Two<T, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Function2
+    for Two<T, OPERATION, DIRECTION, AROUND>
+{
+    type A = T;
+    type B = T;
+    type D = T;
+    #[inline(always)]
+    fn call(a: T, b: T) -> T {
+        let (a, b) = (input::<T, AROUND>(a), input::<T, AROUND>(b));
+        let direction = Direction::from_code(DIRECTION);
+        output::<T, AROUND>(match OPERATION {
+            ADD => a.add(b, direction),
+            SUB => a.add(b.neg(), direction),
+            MUL => a.mul(b, direction),
+            DIV => a.div(b, direction),
+            MIN => extremum(a, b, false, false),
+            MAX => extremum(a, b, true, false),
+            MIN_NAN => extremum(a, b, false, true),
+            MAX_NAN => extremum(a, b, true, true),
+            MIN_XORSIGN | MAX_XORSIGN => {
+                let sign = if a.is_negative() != b.is_negative() {
+                    T::of(-1.0)
+                } else {
+                    T::of(1.0)
+                };
+                extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false).with_sign_of(sign)
+            }
+            // `copysign.f32 d, a, b`: the sign of a, the rest of b.
+            _ => b.with_sign_of(a),
+        })
+    }
+}
+
+/// `a * b + c`
+struct Three<T, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const DIRECTION: u8, const AROUND: u8> Function3 for Three<T, DIRECTION, AROUND> {
+    type A = T;
+    type B = T;
+    type C = T;
+    type D = T;
+    #[inline(always)]
+    fn call(a: T, b: T, c: T) -> T {
+        let direction = Direction::from_code(DIRECTION);
+        let (a, b, c) = (
+            input::<T, AROUND>(a),
+            input::<T, AROUND>(b),
+            input::<T, AROUND>(c),
+        );
+        output::<T, AROUND>(a.fma(b, c, direction))
+    }
+}
+
+/// A function of one float.
+struct One<T, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Function1
+    for One<T, OPERATION, DIRECTION, AROUND>
+{
+    type A = T;
+    type D = T;
+    #[inline(always)]
+    fn call(a: T) -> T {
+        let a = input::<T, AROUND>(a);
+        let direction = Direction::from_code(DIRECTION);
+        let exact = a.exact();
+        output::<T, AROUND>(match OPERATION {
+            ABS => a.abs(),
+            NEG => a.neg(),
+            SQRT => a.sqrt(direction),
+            RCP => T::of(1.0).div(a, direction),
+            RSQRT => T::of(1.0 / exact.sqrt()),
+            SIN => T::of(exact.sin()),
+            COS => T::of(exact.cos()),
+            LG2 => T::of(exact.log2()),
+            EX2 => T::of(exact.exp2()),
+            _ => T::of(exact.tanh()),
+        })
+    }
+}
+
+macro_rules! around {
+    ($map:ident, $function:ident, $ty:ident, [$($operation:tt)?], $direction:expr, $ftz:expr, $sat:expr) => {
+        match ($ftz, $sat) {
+            (false, false) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { PLAIN }>>>(),
+            (true, false) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { FTZ }>>>(),
+            (false, true) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { SAT }>>>(),
+            (true, true) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { FTZ_SAT }>>>(),
+        }
+    };
+}
+
+macro_rules! every_direction {
+    ($map:ident, $function:ident, $ty:ident, [$($operation:tt)?], $direction:expr, $ftz:expr, $sat:expr) => {
+        match $direction {
+            "rn" => around!($map, $function, $ty, [$($operation)?], 0, $ftz, $sat),
+            "rz" => around!($map, $function, $ty, [$($operation)?], 1, $ftz, $sat),
+            "rm" => around!($map, $function, $ty, [$($operation)?], 2, $ftz, $sat),
+            _ => around!($map, $function, $ty, [$($operation)?], 3, $ftz, $sat),
+        }
+    };
+}
+
+macro_rules! of_float {
+    ($ty:expr, $direction:expr, $ftz:expr, $sat:expr, $map:ident, $function:ident, [$($operation:tt)?]) => {
+        match $ty {
+            Type::F32 => every_direction!($map, $function, f32, [$($operation)?], $direction, $ftz, $sat),
+            _ => every_direction!($map, $function, f64, [$($operation)?], $direction, false, false),
+        }
+    };
+}
+
+macro_rules! plain {
+    ($ty:expr, $ftz:expr, $map:ident, $function:ident, [$operation:tt]) => {
+        match $ty {
+            Type::F32 => around!($map, $function, f32, [$operation], 0, $ftz, false),
+            _ => around!($map, $function, f64, [$operation], 0, $ftz, false),
+        }
+    };
+}
+
+/// Decodes one instruction of the family.
+pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    let opcode = form.opcode;
+    if opcode == "testp" {
+        return super::compare::decode_test(form, builder);
+    }
+    let ftz = form.take("ftz");
+    let sat = form.take("sat");
+    let approximate = form.take("approx") | form.take("full");
+    let nan = form.take("NaN");
+    let xorsign = form.take("xorsign") & form.take("abs");
+    let direction = form.take_any(&["rn", "rz", "rm", "rp"]);
+    let ty = form.take_type()?;
+    form.done()?;
+    builder.class = if ty == Type::F64 {
+        Class::Double
+    } else {
+        Class::Float
+    };
+    let refuse = || Err(Refusal::new("unsupported combination of modifiers"));
+    let double = ty == Type::F64;
+    if (sat || nan || xorsign) && double || ftz && double && !matches!(opcode, "rcp" | "rsqrt") {
+        return refuse();
+    }
+    if (nan || xorsign) && !matches!(opcode, "min" | "max") {
+        return refuse();
+    }
+    let rounded = direction.unwrap_or("rn");
+    let (run, sources): (Run, usize) = match opcode {
+        "add" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [ADD]), 2),
+        "sub" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [SUB]), 2),
+        "mul" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [MUL]), 2),
+        "fma" | "mad" => (of_float!(ty, rounded, ftz, sat, Map3, Three, []), 3),
+        "div" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [DIV]), 2),
+        "sqrt" if !double || !approximate => {
+            (of_float!(ty, rounded, ftz, sat, Map1, One, [SQRT]), 1)
+        }
+        // Only `.approx.ftz` exists: the low half of the operand is ignored and that of the result zero.
+        "rcp" if double && approximate => (handler::<Map1<HighHalf<RCP>>>(), 1),
+        "rsqrt" if double && ftz => (handler::<Map1<HighHalf<RSQRT>>>(), 1),
+        "rcp" => (of_float!(ty, rounded, ftz, sat, Map1, One, [RCP]), 1),
+        "rsqrt" if approximate => (plain!(ty, ftz, Map1, One, [RSQRT]), 1),
+        "sin" if approximate && !double => (plain!(ty, ftz, Map1, One, [SIN]), 1),
+        "cos" if approximate && !double => (plain!(ty, ftz, Map1, One, [COS]), 1),
+        "lg2" if approximate && !double => (plain!(ty, ftz, Map1, One, [LG2]), 1),
+        "ex2" if approximate && !double => (plain!(ty, ftz, Map1, One, [EX2]), 1),
+        "tanh" if approximate && !double => (plain!(ty, ftz, Map1, One, [TANH]), 1),
+        "abs" => (plain!(ty, ftz, Map1, One, [ABS]), 1),
+        "neg" => (plain!(ty, ftz, Map1, One, [NEG]), 1),
+        "min" if xorsign => (plain!(ty, ftz, Map2, Two, [MIN_XORSIGN]), 2),
+        "max" if xorsign => (plain!(ty, ftz, Map2, Two, [MAX_XORSIGN]), 2),
+        "min" if nan => (plain!(ty, ftz, Map2, Two, [MIN_NAN]), 2),
+        "max" if nan => (plain!(ty, ftz, Map2, Two, [MAX_NAN]), 2),
+        "min" => (plain!(ty, ftz, Map2, Two, [MIN]), 2),
+        "max" => (plain!(ty, ftz, Map2, Two, [MAX]), 2),
+        "copysign" => (plain!(ty, ftz, Map2, Two, [COPYSIGN]), 2),
+        _ => return refuse(),
+    };
+    form.expect_operands(sources + 1)?;
+    let mut reads = Vec::new();
+    for index in 1..=sources {
+        reads.push(builder.read(form, index, ty)?);
+    }
+    let result = builder.write(form, 0, ty)?;
+    builder.emit(run, &[result], &reads, 0);
+    Ok(())
+}
+
+/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`, which work on the high halves.
+struct HighHalf<const OPERATION: u8>;
+impl<const OPERATION: u8> Function1 for HighHalf<OPERATION> {
+    type A = f64;
+    type D = f64;
+    #[inline(always)]
+    fn call(a: f64) -> f64 {
+        const HIGH: u64 = 0xffff_ffff_0000_0000;
+        let a = f64::from_bits(a.to_bits() & HIGH).flushed();
+        let result = if OPERATION == RCP {
+            1.0 / a
+        } else {
+            1.0 / a.sqrt()
+        };
+        f64::from_bits(result.flushed().to_bits() & HIGH)
+    }
 }

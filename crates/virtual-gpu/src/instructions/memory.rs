@@ -51,7 +51,7 @@ impl Core<'_> {
     /// [`Core::locate`] without the checks of bytes and races, which have been made for the whole warp.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "an access is that many facts")]
-    fn locate_unchecked(
+    pub(crate) fn locate_unchecked(
         &mut self,
         inst: &Inst,
         lane: usize,
