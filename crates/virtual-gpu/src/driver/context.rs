@@ -277,13 +277,14 @@ pub(super) unsafe fn cuCtxSetFlags(call: &Call<'_>, flags: c_uint) -> Outcome {
 }
 
 pub(super) unsafe fn cuCtxGetId(call: &Call<'_>, ctx: Handle, ctx_id: *mut u64) -> Outcome {
-    let (_, context) = named(call, ctx)?;
+    let (state, context) = named(call, ctx)?;
+    drop(state);
     // SAFETY: the C interface's contract.
     unsafe { put(ctx_id, context, "ctxId") }
 }
 
 pub(super) unsafe fn cuCtxGetApiVersion(call: &Call<'_>, ctx: Handle, version: *mut c_uint) -> Outcome {
-    named(call, ctx)?;
+    drop(named(call, ctx)?);
     // SAFETY: the C interface's contract.
     unsafe { put(version, API_VERSION, "version") }
 }

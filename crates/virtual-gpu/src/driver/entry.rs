@@ -85,7 +85,7 @@ fn enter(function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresul
 }
 
 fn on_machine(machine: &std::sync::Arc<Machine>, function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresult {
-    machine.counters().called(function);
+    machine.tally().called(function);
     let call = Call { machine, function };
     match body(&call) {
         Ok(()) => code::SUCCESS,

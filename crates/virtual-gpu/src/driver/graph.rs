@@ -599,7 +599,9 @@ pub(super) unsafe fn cuGraphDestroyNode(call: &Call<'_>, h_node: Handle) -> Outc
     let (_, owner) = node(&state, number(h_node))?;
     let graph = state.graphs.get_mut(&owner).expect("a node's graph exists");
     let old = graph.nodes.remove(&number(h_node)).expect("looked up above");
-    graph.nodes.values_mut().for_each(|other| drop(other.before.remove(&number(h_node))));
+    for other in graph.nodes.values_mut() {
+        other.before.remove(&number(h_node));
+    }
     state.nodes.remove(&number(h_node));
     if let NodeKind::Child(child) = old.kind {
         remove(&mut state, child);

@@ -129,8 +129,6 @@ impl Machine {
                     machine: self,
                     own: &own,
                     all: &all,
-                    context,
-                    stream,
                     grid: AtomicU64::new(first),
                     stack,
                     ordered,

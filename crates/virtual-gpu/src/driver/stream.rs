@@ -178,7 +178,8 @@ pub(super) unsafe fn cuStreamGetPriority(call: &Call<'_>, h_stream: Handle, prio
 }
 
 pub(super) unsafe fn cuStreamGetId(call: &Call<'_>, h_stream: Handle, stream_id: *mut u64) -> Outcome {
-    let (_, stream) = stream(call, h_stream)?;
+    let (state, stream) = stream(call, h_stream)?;
+    drop(state);
     // SAFETY: the C interface's contract.
     unsafe { put(stream_id, stream, "streamId") }
 }
@@ -191,7 +192,7 @@ pub(super) unsafe fn cuStreamGetDevice(call: &Call<'_>, h_stream: Handle, device
 }
 
 pub(super) unsafe fn cuStreamCopyAttributes(call: &Call<'_>, dst: Handle, src: Handle) -> Outcome {
-    stream(call, src)?;
+    drop(stream(call, src)?);
     stream(call, dst).map(drop)
 }
 

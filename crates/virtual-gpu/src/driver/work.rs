@@ -101,10 +101,6 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) own: &'s View,
     /// Memory of all devices, for copies.
     pub(crate) all: &'s View,
-    /// The context.
-    pub(crate) context: u64,
-    /// The stream.
-    pub(crate) stream: u64,
     /// The number of the launch, if the command is one.
     pub(crate) grid: AtomicU64,
     /// Stack of a thread.
