@@ -70,13 +70,19 @@ impl Machine {
     #[must_use = "calls go to the machine only while the guard lives"]
     pub fn enter(self: &Arc<Self>) -> Entered {
         ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
-        Entered { _thread: PhantomData }
+        Entered {
+            _thread: PhantomData,
+        }
     }
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         let state = self.state();
-        let memory = state.devices.iter().map(|device| (device.memory.used(), device.memory.peak())).collect();
+        let memory = state
+            .devices
+            .iter()
+            .map(|device| (device.memory.used(), device.memory.peak()))
+            .collect();
         drop(state);
         self.tally.read(memory)
     }
@@ -107,7 +113,10 @@ impl Machine {
         if let Some(path) = &self.settings.counters_file
             && let Err(error) = std::fs::write(path, self.counters().to_json())
         {
-            self.log.line(&format!("cannot write the counters to {}: {error}", path.display()));
+            self.log.line(&format!(
+                "cannot write the counters to {}: {error}",
+                path.display()
+            ));
         }
     }
 
@@ -133,10 +142,14 @@ impl Machine {
         match range_of(address) {
             Some(index) if index == device => state.describe(address),
             Some(index) if index < state.devices.len() => {
-                format!("the address is device {index}'s, without peer access; {}", state.describe(address))
+                format!(
+                    "the address is device {index}'s, without peer access; {}",
+                    state.describe(address)
+                )
             }
             Some(_) => state.describe(address),
-            None => "it is a host address that is neither page-locked, managed nor registered".to_string(),
+            None => "it is a host address that is neither page-locked, managed nor registered"
+                .to_string(),
         }
     }
 }
@@ -183,7 +196,10 @@ extern "C" fn finish_process() {
 
 /// Calls a function with the machine that the thread has entered, or the process's.
 pub(crate) fn current<R>(body: impl FnOnce(Result<&Arc<Machine>, u32>) -> R) -> R {
-    let entered = ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten();
+    let entered = ENTERED
+        .try_with(|entered| entered.borrow().last().cloned())
+        .ok()
+        .flatten();
     match &entered {
         Some(machine) => body(Ok(machine)),
         None => body(PROCESS.as_ref().map_err(|code| *code)),

@@ -184,11 +184,25 @@ impl AddressSpace {
         let poison = size.min(self.policy.poison) as usize;
         // SAFETY: the arena holds `size` bytes from the offset on, which nobody else uses.
         unsafe { host.write_bytes(0xff, poison) };
-        let Policy { uninitialized, races, .. } = self.policy;
-        let shadow = (uninitialized || races).then(|| Arc::new(Shadow::new(size as usize, uninitialized, races)));
+        let Policy {
+            uninitialized,
+            races,
+            ..
+        } = self.policy;
+        let shadow = (uninitialized || races)
+            .then(|| Arc::new(Shadow::new(size as usize, uninitialized, races)));
         let host = HostAddress(host as usize);
-        let allocation =
-            Allocation { size, span, host, writable: true, shadow, origin, context, id, call };
+        let allocation = Allocation {
+            size,
+            span,
+            host,
+            writable: true,
+            shadow,
+            origin,
+            context,
+            id,
+            call,
+        };
         let start = self.base + offset;
         Arc::make_mut(&mut self.live).insert(start, allocation);
         self.used += rounded;
@@ -208,7 +222,12 @@ impl AddressSpace {
         {
             arena.discard((start - self.base) as usize, allocation.size as usize);
         }
-        let freed = Freed { start, size: allocation.size, span: allocation.span, call };
+        let freed = Freed {
+            start,
+            size: allocation.size,
+            span: allocation.span,
+            call,
+        };
         self.quarantine.push_back(freed);
         self.quarantined += freed.span;
         while self.quarantined > self.policy.quarantine {
@@ -234,17 +253,28 @@ impl AddressSpace {
     /// What a message says of an address of this device.
     pub(crate) fn describe(&self, address: u64) -> String {
         let distance = |start: u64, size: u64| {
-            if address < start { start - address } else { (address - start).saturating_sub(size.saturating_sub(1)) }
+            if address < start {
+                start - address
+            } else {
+                (address - start).saturating_sub(size.saturating_sub(1))
+            }
         };
         let around = |map: &mut dyn Iterator<Item = (u64, u64, Option<u64>, u64)>| {
             map.min_by_key(|&(start, size, _, _)| distance(start, size))
         };
-        let live = |(start, allocation): (&u64, &Allocation)| (*start, allocation.size, None, allocation.call);
+        let live = |(start, allocation): (&u64, &Allocation)| {
+            (*start, allocation.size, None, allocation.call)
+        };
         let freed = |(start, freed): (&u64, &Freed)| (*start, freed.size, Some(freed.call), 0);
-        let mut candidates = (self.live.range(..=address).next_back().map(live).into_iter())
-            .chain(self.live.range(address..).next().map(live))
-            .chain(self.remembered.range(..=address).next_back().map(freed))
-            .chain(self.remembered.range(address..).next().map(freed));
+        let mut candidates = (self
+            .live
+            .range(..=address)
+            .next_back()
+            .map(live)
+            .into_iter())
+        .chain(self.live.range(address..).next().map(live))
+        .chain(self.remembered.range(..=address).next_back().map(freed))
+        .chain(self.remembered.range(address..).next().map(freed));
         let Some((start, size, gone, call)) = around(&mut candidates) else {
             return "nothing is allocated on the device".to_string();
         };
@@ -254,8 +284,12 @@ impl AddressSpace {
             _ => format!("{} bytes past the end of", address - start - size),
         };
         match gone {
-            Some(call) => format!("it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"),
-            None => format!("it is {place} the allocation of {size} bytes at {start:#x} (made by driver call {call})"),
+            Some(call) => format!(
+                "it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"
+            ),
+            None => format!(
+                "it is {place} the allocation of {size} bytes at {start:#x} (made by driver call {call})"
+            ),
         }
     }
 
@@ -325,7 +359,12 @@ mod tests {
     use super::*;
 
     fn space(capacity: u64, quarantine: u64) -> AddressSpace {
-        let policy = Policy { poison: 1 << 20, quarantine, uninitialized: false, races: false };
+        let policy = Policy {
+            poison: 1 << 20,
+            quarantine,
+            uninitialized: false,
+            races: false,
+        };
         AddressSpace::new(0, capacity, policy)
     }
 
@@ -336,7 +375,10 @@ mod tests {
     #[test]
     fn allocations_are_aligned_apart_and_poisoned() {
         let mut space = space(1 << 20, 0);
-        let (a, b) = (take(&mut space, 100).unwrap(), take(&mut space, 100).unwrap());
+        let (a, b) = (
+            take(&mut space, 100).unwrap(),
+            take(&mut space, 100).unwrap(),
+        );
         assert_eq!((a % ALIGNMENT, b % ALIGNMENT), (0, 0));
         assert!(b - a >= 512 + GUARD && a >> 48 == 1);
         let region = space.find(a + 99).unwrap().1.region(a);
@@ -364,7 +406,11 @@ mod tests {
         space.release(a, 7).unwrap();
         assert_ne!(take(&mut space, 256), Some(a));
         let message = space.describe(a + 8);
-        assert!(message.contains("8 bytes into 256 bytes") && message.contains("freed (by driver call 7)"), "{message}");
+        assert!(
+            message.contains("8 bytes into 256 bytes")
+                && message.contains("freed (by driver call 7)"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -373,7 +419,9 @@ mod tests {
         let mut held = Vec::new();
         let mut random = 1u64;
         for _ in 0..20_000 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             if held.len() < 100 || random >> 63 == 0 {
                 held.extend(take(&mut space, random >> 50));
             } else {

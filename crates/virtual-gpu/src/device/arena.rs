@@ -31,7 +31,10 @@ impl Arena {
         if start == libc::MAP_FAILED {
             return None;
         }
-        Some(Arena { start: NonNull::new(start.cast())?, bytes })
+        Some(Arena {
+            start: NonNull::new(start.cast())?,
+            bytes,
+        })
     }
 
     /// Bytes of the reservation.

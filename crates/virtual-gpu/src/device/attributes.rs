@@ -50,7 +50,13 @@ pub(crate) fn limits((major, minor): (u32, u32)) -> Limits {
         (7, _) => shared_multiprocessor,
         _ => shared_multiprocessor - SHARED_RESERVED,
     };
-    Limits { shared_multiprocessor, shared_block: block, threads, blocks, multiprocessors }
+    Limits {
+        shared_multiprocessor,
+        shared_block: block,
+        threads,
+        blocks,
+        multiprocessors,
+    }
 }
 
 /// The value of an attribute by its number in the C interface; `None` for an unknown number.
@@ -89,7 +95,19 @@ pub(crate) fn attribute(number: u32, capability: (u32, u32), device: usize) -> O
         111 => SHARED_RESERVED,
         // Sizes of textures and surfaces, which do not exist here; arrays are refused anyway.
         21..=29 | 42..=49 | 52..=74 | 77 => 0,
-        17 | 18 | 35 | 84..=86 | 88 | 96 | 98 | 100 | 101 | 103..=105 | 107..=110 | 112..=114 | 116..=121 => 0,
+        17
+        | 18
+        | 35
+        | 84..=86
+        | 88
+        | 96
+        | 98
+        | 100
+        | 101
+        | 103..=105
+        | 107..=110
+        | 112..=114
+        | 116..=121 => 0,
         124..=149 => 0,
         _ => return None,
     };

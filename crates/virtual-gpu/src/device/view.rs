@@ -59,7 +59,10 @@ impl View {
             end: start + mapping.size,
             host: mapping.host.0 as *mut u8,
             writable: access == 3,
-            shadow: mapping.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
+            shadow: mapping
+                .shadow
+                .as_ref()
+                .map_or(std::ptr::null(), Arc::as_ptr),
         })
     }
 }
@@ -82,7 +85,8 @@ unsafe impl Memory for View {
             Some(index) => &self.peers.iter().find(|(device, _)| *device == index)?.1,
         };
         let (&start, allocation) = live.range(..=address).next_back()?;
-        let usable = address - start < allocation.size && allocation.origin != super::address_space::Origin::Physical;
+        let usable = address - start < allocation.size
+            && allocation.origin != super::address_space::Origin::Physical;
         usable.then(|| allocation.region(start))
     }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use super::error::{Failure, Outcome};
 pub use super::error::CUresult;
+use super::error::{Failure, Outcome};
 
 /// An opaque handle: a number that the driver gave out, never an address that it follows.
 pub type Handle = *mut c_void;
@@ -259,13 +259,19 @@ pub(crate) unsafe fn list<T: Copy>(pointer: *const T, count: usize, name: &str) 
         return Ok(Vec::new());
     }
     if pointer.is_null() {
-        return Err(Failure::invalid(format!("{name} is null, but {count} are announced")));
+        return Err(Failure::invalid(format!(
+            "{name} is null, but {count} are announced"
+        )));
     }
     if count > 1 << 24 {
-        return Err(Failure::invalid(format!("{name} has {count} elements, more than makes sense")));
+        return Err(Failure::invalid(format!(
+            "{name} has {count} elements, more than makes sense"
+        )));
     }
     // SAFETY: valid for that many.
-    Ok((0..count).map(|index| unsafe { pointer.add(index).read_unaligned() }).collect())
+    Ok((0..count)
+        .map(|index| unsafe { pointer.add(index).read_unaligned() })
+        .collect())
 }
 
 /// Reads a C string.
@@ -278,21 +284,29 @@ pub(crate) unsafe fn text<'t>(pointer: *const c_char, name: &str) -> Outcome<&'t
     }
     // SAFETY: not null, so a string.
     let text = unsafe { std::ffi::CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| Failure::invalid(format!("{name} is not UTF-8")))
+    text.to_str()
+        .map_err(|_| Failure::invalid(format!("{name} is not UTF-8")))
 }
 
 /// Writes a string into a buffer of the caller's, cut to fit, with a zero at the end.
 ///
 /// # Safety
 /// The buffer is null or has `length` bytes.
-pub(crate) unsafe fn put_text(buffer: *mut c_char, length: usize, text: &str, name: &str) -> Outcome {
+pub(crate) unsafe fn put_text(
+    buffer: *mut c_char,
+    length: usize,
+    text: &str,
+    name: &str,
+) -> Outcome {
     if buffer.is_null() || length == 0 {
         return Err(Failure::invalid(format!("{name} is null or has no room")));
     }
     let bytes = &text.as_bytes()[..text.len().min(length - 1)];
     // SAFETY: the buffer has room for the bytes and the zero.
     unsafe {
-        buffer.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        buffer
+            .cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         buffer.add(bytes.len()).write(0);
     }
     Ok(())

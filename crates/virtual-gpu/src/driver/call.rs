@@ -64,7 +64,9 @@ impl Call<'_> {
     /// Looks at the thread's stack of contexts.
     pub(crate) fn with_stack<R>(&self, body: impl FnOnce(&mut Vec<u64>) -> R) -> R {
         STACKS.with_borrow_mut(|stacks| {
-            let found = stacks.iter().position(|(machine, _)| *machine == self.machine.id);
+            let found = stacks
+                .iter()
+                .position(|(machine, _)| *machine == self.machine.id);
             let index = found.unwrap_or_else(|| {
                 stacks.push((self.machine.id, Vec::new()));
                 stacks.len() - 1
@@ -78,14 +80,22 @@ impl Call<'_> {
         if self.machine.tally().calls_of(self.function) > 1 {
             return Err(Failure::silent(code::NOT_SUPPORTED));
         }
-        Err(Failure::new(code::NOT_SUPPORTED, "the virtual GPU does not support this function"))
+        Err(Failure::new(
+            code::NOT_SUPPORTED,
+            "the virtual GPU does not support this function",
+        ))
     }
 
     /// Logs why the call fails.
     #[cold]
     pub(crate) fn report(&self, code: u32, message: &str) {
-        let name = describe(code).map_or("an unknown error", |(name, _)| name.to_str().unwrap_or_default());
-        self.machine.log().line(&format!("{}: {name} ({code}): {message}", NAMES[self.function as usize]));
+        let name = describe(code).map_or("an unknown error", |(name, _)| {
+            name.to_str().unwrap_or_default()
+        });
+        self.machine.log().line(&format!(
+            "{}: {name} ({code}): {message}",
+            NAMES[self.function as usize]
+        ));
     }
 
     /// The number of this call, for messages.

@@ -51,7 +51,10 @@ pub(crate) fn forbid(state: &mut State, stream: u64, what: &str) -> Failure {
     if let Some(capture) = state.streams.get(&stream).and_then(|stream| stream.capture) {
         invalidate(state, capture);
     }
-    Failure::new(code::STREAM_CAPTURE_UNSUPPORTED, format!("{what}: not permitted while a stream captures"))
+    Failure::new(
+        code::STREAM_CAPTURE_UNSUPPORTED,
+        format!("{what}: not permitted while a stream captures"),
+    )
 }
 
 /// Fails if a capture in the context forbids something that is not put into a stream.
@@ -61,14 +64,23 @@ pub(crate) fn forbid_in_context(state: &mut State, context: u64, what: &str) -> 
     }
     let thread = std::thread::current().id();
     let forbids = |capture: &Capture| {
-        let members = capture.tips.keys().filter_map(|stream| state.streams.get(stream));
-        let mut own = members.filter(|stream| stream.context == context).peekable();
+        let members = capture
+            .tips
+            .keys()
+            .filter_map(|stream| state.streams.get(stream));
+        let mut own = members
+            .filter(|stream| stream.context == context)
+            .peekable();
         own.peek().is_some()
             && (capture.mode == 0
                 || capture.mode == 1 && capture.thread == thread
                 || own.any(|stream| stream.kind == StreamKind::Blocking))
     };
-    let found = state.captures.iter().find(|(_, capture)| forbids(capture)).map(|(handle, _)| *handle);
+    let found = state
+        .captures
+        .iter()
+        .find(|(_, capture)| forbids(capture))
+        .map(|(handle, _)| *handle);
     match found {
         None => Ok(()),
         Some(capture) => {
@@ -91,7 +103,8 @@ pub(crate) fn forbid_implicit(state: &mut State, stream: u64) -> Outcome {
     });
     if let Some(capture) = capturing {
         invalidate(state, capture);
-        let message = "the default stream would wait for a capturing stream; make that one non-blocking";
+        let message =
+            "the default stream would wait for a capturing stream; make that one non-blocking";
         return Err(Failure::new(code::STREAM_CAPTURE_IMPLICIT, message));
     }
     Ok(())
@@ -109,10 +122,17 @@ pub(crate) fn record(state: &mut State, stream: u64, work: Work) -> Outcome {
         let message = "something that cannot be captured happened before; end the capture";
         return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, message));
     }
-    let (graph, before) = (found.graph, found.tips.get(&stream).cloned().unwrap_or_default());
+    let (graph, before) = (
+        found.graph,
+        found.tips.get(&stream).cloned().unwrap_or_default(),
+    );
     let kind = match work {
         Work::Graph(_) => {
-            return Err(forbid(state, stream, "the launch of a graph in a capturing stream"));
+            return Err(forbid(
+                state,
+                stream,
+                "the launch of a graph in a capturing stream",
+            ));
         }
         Work::Nothing => NodeKind::Empty,
         work => NodeKind::Work(work),
@@ -126,7 +146,10 @@ pub(crate) fn record(state: &mut State, stream: u64, work: Work) -> Outcome {
 
 /// The nodes that the next one of a stream comes behind.
 pub(crate) fn tips(state: &State, capture: u64, stream: u64) -> Vec<u64> {
-    let found = state.captures.get(&capture).and_then(|capture| capture.tips.get(&stream));
+    let found = state
+        .captures
+        .get(&capture)
+        .and_then(|capture| capture.tips.get(&stream));
     found.cloned().unwrap_or_default()
 }
 
@@ -143,10 +166,16 @@ pub(crate) fn join(state: &mut State, stream: u64, capture: u64, nodes: Vec<u64>
     }
     if state.streams[&stream].kind == StreamKind::Legacy {
         invalidate(state, capture);
-        return Err(Failure::new(code::STREAM_CAPTURE_IMPLICIT, "the default stream cannot take part in a capture"));
+        return Err(Failure::new(
+            code::STREAM_CAPTURE_IMPLICIT,
+            "the default stream cannot take part in a capture",
+        ));
     }
     let Some(found) = state.captures.get_mut(&capture) else {
-        return Err(Failure::new(code::CAPTURED_EVENT, "the capture in which the event was recorded has ended"));
+        return Err(Failure::new(
+            code::CAPTURED_EVENT,
+            "the capture in which the event was recorded has ended",
+        ));
     };
     let tips = found.tips.entry(stream).or_default();
     tips.extend(nodes);
@@ -164,14 +193,22 @@ fn begin(
 ) -> Outcome {
     let (mut state, context) = call.current()?;
     if mode > 2 {
-        return Err(Failure::invalid(format!("no capture mode has the number {mode}")));
+        return Err(Failure::invalid(format!(
+            "no capture mode has the number {mode}"
+        )));
     }
     let stream = state.stream(context, number(h_stream))?;
     if state.streams[&stream].kind == StreamKind::Legacy {
-        return Err(Failure::new(code::STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured"));
+        return Err(Failure::new(
+            code::STREAM_CAPTURE_UNSUPPORTED,
+            "the default stream cannot be captured",
+        ));
     }
     if state.streams[&stream].capture.is_some() {
-        return Err(Failure::new(code::ILLEGAL_STATE, "the stream is capturing already"));
+        return Err(Failure::new(
+            code::ILLEGAL_STATE,
+            "the stream is capturing already",
+        ));
     }
     let callers_graph = graph.is_some();
     let (graph, tips) = graph.unwrap_or_else(|| {
@@ -183,13 +220,26 @@ fn begin(
     let thread = std::thread::current().id();
     let tips = HashMap::from([(stream, tips)]);
     let handed_out = Vec::new();
-    let new = Capture { origin: stream, graph, mode, thread, tips, invalid: false, callers_graph, handed_out };
+    let new = Capture {
+        origin: stream,
+        graph,
+        mode,
+        thread,
+        tips,
+        invalid: false,
+        callers_graph,
+        handed_out,
+    };
     state.captures.insert(capture, new);
     state.stream_mut(stream).capture = Some(capture);
     Ok(())
 }
 
-pub(super) unsafe fn cuStreamBeginCapture_v2(call: &Call<'_>, h_stream: Handle, mode: c_uint) -> Outcome {
+pub(super) unsafe fn cuStreamBeginCapture_v2(
+    call: &Call<'_>,
+    h_stream: Handle,
+    mode: c_uint,
+) -> Outcome {
     begin(call, h_stream, None, mode)
 }
 
@@ -209,18 +259,33 @@ pub(super) unsafe fn cuStreamBeginCaptureToGraph(
         return Err(state.unknown("graph", number(h_graph)));
     }
     drop(state);
-    begin(call, h_stream, Some((number(h_graph), before.into_iter().map(number).collect())), mode)
+    begin(
+        call,
+        h_stream,
+        Some((number(h_graph), before.into_iter().map(number).collect())),
+        mode,
+    )
 }
 
-pub(super) unsafe fn cuStreamEndCapture(call: &Call<'_>, h_stream: Handle, ph_graph: *mut Handle) -> Outcome {
+pub(super) unsafe fn cuStreamEndCapture(
+    call: &Call<'_>,
+    h_stream: Handle,
+    ph_graph: *mut Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let stream = state.stream(context, number(h_stream))?;
     let Some(handle_of_capture) = state.streams[&stream].capture else {
-        return Err(Failure::new(code::ILLEGAL_STATE, "the stream is not capturing"));
+        return Err(Failure::new(
+            code::ILLEGAL_STATE,
+            "the stream is not capturing",
+        ));
     };
     let Some(capture) = state.captures.get(&handle_of_capture) else {
         state.stream_mut(stream).capture = None;
-        return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, "the capture has ended before"));
+        return Err(Failure::new(
+            code::STREAM_CAPTURE_INVALIDATED,
+            "the capture has ended before",
+        ));
     };
     if capture.origin != stream {
         let message = "the capture began in another stream, and must end in that one";
@@ -231,7 +296,10 @@ pub(super) unsafe fn cuStreamEndCapture(call: &Call<'_>, h_stream: Handle, ph_gr
         let message = "the capture began in another thread; only relaxed captures may end in any";
         return Err(Failure::new(code::STREAM_CAPTURE_WRONG_THREAD, message));
     }
-    let capture = state.captures.remove(&handle_of_capture).expect("looked up above");
+    let capture = state
+        .captures
+        .remove(&handle_of_capture)
+        .expect("looked up above");
     for member in capture.tips.keys() {
         if let Some(stream) = state.streams.get_mut(member) {
             stream.capture = None;
@@ -239,7 +307,9 @@ pub(super) unsafe fn cuStreamEndCapture(call: &Call<'_>, h_stream: Handle, ph_gr
     }
     let graph = &state.graphs[&capture.graph];
     let joined = graph.ancestors(capture.tips.get(&stream).map_or(&[], Vec::as_slice));
-    let unjoined = |(member, tips): (&u64, &Vec<u64>)| *member != stream && tips.iter().any(|tip| !joined.contains(tip));
+    let unjoined = |(member, tips): (&u64, &Vec<u64>)| {
+        *member != stream && tips.iter().any(|tip| !joined.contains(tip))
+    };
     let failure = if capture.invalid {
         let message = "something that cannot be captured happened between begin and end";
         Some(Failure::new(code::STREAM_CAPTURE_INVALIDATED, message))
@@ -264,13 +334,20 @@ pub(super) unsafe fn cuStreamEndCapture(call: &Call<'_>, h_stream: Handle, ph_gr
 
 /// 0: not capturing, 1: capturing, 2: something cannot be captured.
 fn status(state: &State, stream: u64) -> c_uint {
-    match state.streams[&stream].capture.and_then(|capture| state.captures.get(&capture)) {
+    match state.streams[&stream]
+        .capture
+        .and_then(|capture| state.captures.get(&capture))
+    {
         None => 0,
         Some(capture) => 1 + c_uint::from(capture.invalid),
     }
 }
 
-pub(super) unsafe fn cuStreamIsCapturing(call: &Call<'_>, h_stream: Handle, capture_status: *mut c_uint) -> Outcome {
+pub(super) unsafe fn cuStreamIsCapturing(
+    call: &Call<'_>,
+    h_stream: Handle,
+    capture_status: *mut c_uint,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let stream = state.stream(context, number(h_stream))?;
     // SAFETY: the C interface's contract.
@@ -316,7 +393,17 @@ pub(super) unsafe fn cuStreamGetCaptureInfo(
 ) -> Outcome {
     let none = std::ptr::null_mut;
     // SAFETY: the C interface's contract.
-    unsafe { info(call, h_stream, capture_status_out, id_out, none(), std::ptr::null_mut(), std::ptr::null_mut()) }
+    unsafe {
+        info(
+            call,
+            h_stream,
+            capture_status_out,
+            id_out,
+            none(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    }
 }
 
 pub(super) unsafe fn cuStreamGetCaptureInfo_v2(
@@ -330,7 +417,15 @@ pub(super) unsafe fn cuStreamGetCaptureInfo_v2(
 ) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe {
-        info(call, h_stream, capture_status_out, id_out, graph_out, dependencies_out, num_dependencies_out)
+        info(
+            call,
+            h_stream,
+            capture_status_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            num_dependencies_out,
+        )
     }
 }
 
@@ -347,7 +442,15 @@ pub(super) unsafe fn cuStreamGetCaptureInfo_v3(
     // SAFETY: the C interface's contract.
     unsafe {
         put_if(edge_data_out, std::ptr::null());
-        info(call, h_stream, capture_status_out, id_out, graph_out, dependencies_out, num_dependencies_out)
+        info(
+            call,
+            h_stream,
+            capture_status_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            num_dependencies_out,
+        )
     }
 }
 
@@ -366,17 +469,30 @@ pub(super) unsafe fn cuStreamUpdateCaptureDependencies(
     let capture = state.streams[&stream].capture;
     let not_capturing = || Failure::new(code::ILLEGAL_STATE, "the stream is not capturing");
     let capture_handle = capture.ok_or_else(not_capturing)?;
-    let capture = state.captures.get(&capture_handle).ok_or_else(not_capturing)?;
+    let capture = state
+        .captures
+        .get(&capture_handle)
+        .ok_or_else(not_capturing)?;
     let graph = capture.graph;
     let known: HashSet<u64> = state.graphs[&graph].handles().collect();
     if let Some(foreign) = nodes.iter().find(|node| !known.contains(node)) {
         return Err(state.unknown("node of the capture", *foreign));
     }
-    let tips = state.captures.get_mut(&capture_handle).expect("looked up above").tips.entry(stream).or_default();
+    let tips = state
+        .captures
+        .get_mut(&capture_handle)
+        .expect("looked up above")
+        .tips
+        .entry(stream)
+        .or_default();
     match flags {
         0 => tips.extend(&nodes),
         1 => *tips = nodes,
-        _ => return Err(Failure::invalid(format!("{flags:#x} are no flags of dependencies"))),
+        _ => {
+            return Err(Failure::invalid(format!(
+                "{flags:#x} are no flags of dependencies"
+            )));
+        }
     }
     Ok(())
 }
@@ -390,15 +506,22 @@ pub(super) unsafe fn cuStreamUpdateCaptureDependencies_v2(
     flags: c_uint,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { cuStreamUpdateCaptureDependencies(call, h_stream, dependencies, num_dependencies, flags) }
+    unsafe {
+        cuStreamUpdateCaptureDependencies(call, h_stream, dependencies, num_dependencies, flags)
+    }
 }
 
-pub(super) unsafe fn cuThreadExchangeStreamCaptureMode(_call: &Call<'_>, mode: *mut c_uint) -> Outcome {
+pub(super) unsafe fn cuThreadExchangeStreamCaptureMode(
+    _call: &Call<'_>,
+    mode: *mut c_uint,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe {
         let new = super::abi::get(mode.cast_const(), "mode")?;
         if new > 2 {
-            return Err(Failure::invalid(format!("no capture mode has the number {new}")));
+            return Err(Failure::invalid(format!(
+                "no capture mode has the number {new}"
+            )));
         }
         put(mode, MODE.replace(new), "mode")
     }

@@ -45,13 +45,28 @@ impl Order for Ordered {
         if later != self.command {
             return true;
         }
-        let commands = self.history.0.read().unwrap_or_else(PoisonError::into_inner);
-        let stream = commands.get(earlier as usize - 1).map(|(stream, _)| *stream);
-        stream.and_then(|stream| self.clock.get(&stream)).is_some_and(|&known| known >= earlier)
+        let commands = self
+            .history
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let stream = commands
+            .get(earlier as usize - 1)
+            .map(|(stream, _)| *stream);
+        stream
+            .and_then(|stream| self.clock.get(&stream))
+            .is_some_and(|&known| known >= earlier)
     }
 
     fn describe(&self, command: u32) -> String {
-        let commands = self.history.0.read().unwrap_or_else(PoisonError::into_inner);
-        commands.get(command as usize - 1).map_or_else(|| format!("command {command}"), |(_, text)| text.to_string())
+        let commands = self
+            .history
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        commands.get(command as usize - 1).map_or_else(
+            || format!("command {command}"),
+            |(_, text)| text.to_string(),
+        )
     }
 }

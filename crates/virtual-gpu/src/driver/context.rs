@@ -16,7 +16,11 @@ const API_VERSION: c_uint = 3020;
 /// Priorities of streams: the lowest and the highest.
 pub(super) const PRIORITIES: (c_int, c_int) = (0, -5);
 
-pub(super) unsafe fn cuDevicePrimaryCtxRetain(call: &Call<'_>, pctx: *mut Handle, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDevicePrimaryCtxRetain(
+    call: &Call<'_>,
+    pctx: *mut Handle,
+    dev: c_int,
+) -> Outcome {
     let mut state = call.state()?;
     let device = state.device(dev)?;
     if state.devices[device].lost {
@@ -25,7 +29,10 @@ pub(super) unsafe fn cuDevicePrimaryCtxRetain(call: &Call<'_>, pctx: *mut Handle
     let primary = state.devices[device].primary;
     // SAFETY: the C interface's contract.
     unsafe { put(pctx, handle(primary), "pctx")? };
-    let context = state.contexts.get_mut(&primary).expect("every device has a primary context");
+    let context = state
+        .contexts
+        .get_mut(&primary)
+        .expect("every device has a primary context");
     context.retained += 1;
     Ok(())
 }
@@ -70,19 +77,29 @@ pub(super) unsafe fn cuDevicePrimaryCtxGetState(
     }
 }
 
-pub(super) unsafe fn cuDevicePrimaryCtxSetFlags_v2(call: &Call<'_>, dev: c_int, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuDevicePrimaryCtxSetFlags_v2(
+    call: &Call<'_>,
+    dev: c_int,
+    flags: c_uint,
+) -> Outcome {
     let mut state = call.state()?;
     let device = state.device(dev)?;
     check_flags(flags)?;
     let primary = state.devices[device].primary;
-    state.contexts.get_mut(&primary).expect("every device has a primary context").flags = flags;
+    state
+        .contexts
+        .get_mut(&primary)
+        .expect("every device has a primary context")
+        .flags = flags;
     Ok(())
 }
 
 fn check_flags(flags: c_uint) -> Outcome {
     // The lowest three bits choose how the host waits (0, 1, 2 or 4).
     if flags & !0xff != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of a context")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a context"
+        )));
     }
     Ok(())
 }
@@ -101,7 +118,12 @@ unsafe fn create(call: &Call<'_>, pctx: *mut Handle, flags: c_uint, dev: c_int) 
     Ok(())
 }
 
-pub(super) unsafe fn cuCtxCreate_v2(call: &Call<'_>, pctx: *mut Handle, flags: c_uint, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuCtxCreate_v2(
+    call: &Call<'_>,
+    pctx: *mut Handle,
+    flags: c_uint,
+    dev: c_int,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { create(call, pctx, flags, dev) }
 }
@@ -115,7 +137,10 @@ pub(super) unsafe fn cuCtxCreate_v3(
     dev: c_int,
 ) -> Outcome {
     if num_params != 0 {
-        return Err(Failure::new(code::UNSUPPORTED_EXEC_AFFINITY, "contexts of a part of the device are not supported"));
+        return Err(Failure::new(
+            code::UNSUPPORTED_EXEC_AFFINITY,
+            "contexts of a part of the device are not supported",
+        ));
     }
     // SAFETY: the C interface's contract.
     unsafe { create(call, pctx, flags, dev) }
@@ -129,7 +154,10 @@ pub(super) unsafe fn cuCtxCreate_v4(
     dev: c_int,
 ) -> Outcome {
     if !ctx_create_params.is_null() {
-        return Err(Failure::new(code::UNSUPPORTED_EXEC_AFFINITY, "contexts of a part of the device are not supported"));
+        return Err(Failure::new(
+            code::UNSUPPORTED_EXEC_AFFINITY,
+            "contexts of a part of the device are not supported",
+        ));
     }
     // SAFETY: the C interface's contract.
     unsafe { create(call, pctx, flags, dev) }
@@ -153,7 +181,11 @@ pub(super) unsafe fn cuCtxDestroy_v2(call: &Call<'_>, ctx: Handle) -> Outcome {
 
 /// Ends a context with all that it holds; a primary one may be retained again.
 fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64) {
-    if state.contexts.get(&context).is_some_and(|context| context.failure.is_some()) {
+    if state
+        .contexts
+        .get(&context)
+        .is_some_and(|context| context.failure.is_some())
+    {
         state.drop_commands(context);
     } else {
         state = call.drain_context(state, context);
@@ -161,12 +193,19 @@ fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64)
     let number = call.number();
     for device in &mut state.devices {
         let memory = &mut device.memory;
-        let starts: Vec<u64> =
-            memory.live().iter().filter(|(_, a)| a.context == context).map(|(start, _)| *start).collect();
+        let starts: Vec<u64> = memory
+            .live()
+            .iter()
+            .filter(|(_, a)| a.context == context)
+            .map(|(start, _)| *start)
+            .collect();
         for start in starts {
             // Pools and physical memory belong to the device, and outlive contexts.
             let keeps = |origin| matches!(origin, Origin::Pool(_) | Origin::Physical);
-            if memory.find(start).is_some_and(|(_, allocation)| !keeps(allocation.origin)) {
+            if memory
+                .find(start)
+                .is_some_and(|(_, allocation)| !keeps(allocation.origin))
+            {
                 memory.release(start, number);
             }
         }
@@ -174,12 +213,16 @@ fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64)
     if state.host.values().any(|range| range.context == context) {
         Arc::make_mut(&mut state.host).retain(|_, range| range.context != context);
     }
-    state.streams.retain(|_, stream| stream.context != context || stream.running.is_some());
+    state
+        .streams
+        .retain(|_, stream| stream.context != context || stream.running.is_some());
     let streams: Vec<u64> = state.streams.keys().copied().collect();
     state.busy.retain(|stream| streams.contains(stream));
     state.events.retain(|_, event| event.context != context);
     state.modules.retain(|_, module| module.context != context);
-    state.functions.retain(|_, function| function.context != context);
+    state
+        .functions
+        .retain(|_, function| function.context != context);
     for library in state.libraries.values_mut() {
         library.modules.remove(&context);
     }
@@ -235,7 +278,12 @@ pub(super) unsafe fn cuCtxPushCurrent_v2(call: &Call<'_>, ctx: Handle) -> Outcom
 pub(super) unsafe fn cuCtxPopCurrent_v2(call: &Call<'_>, pctx: *mut Handle) -> Outcome {
     drop(call.state()?);
     let popped = call.with_stack(Vec::pop);
-    let context = popped.ok_or_else(|| Failure::new(code::INVALID_CONTEXT, "the thread's stack of contexts is empty"))?;
+    let context = popped.ok_or_else(|| {
+        Failure::new(
+            code::INVALID_CONTEXT,
+            "the thread's stack of contexts is empty",
+        )
+    })?;
     // SAFETY: the C interface's contract.
     unsafe { super::abi::put_if(pctx, handle(context)) };
     Ok(())
@@ -257,7 +305,11 @@ fn named<'m>(call: &'m Call<'_>, ctx: Handle) -> Outcome<(MutexGuard<'m, State>,
     Ok((state, number(ctx)))
 }
 
-pub(super) unsafe fn cuCtxGetDevice_v2(call: &Call<'_>, device: *mut c_int, ctx: Handle) -> Outcome {
+pub(super) unsafe fn cuCtxGetDevice_v2(
+    call: &Call<'_>,
+    device: *mut c_int,
+    ctx: Handle,
+) -> Outcome {
     let (state, context) = named(call, ctx)?;
     // SAFETY: the C interface's contract.
     unsafe { put(device, state.context(context)?.device as c_int, "device") }
@@ -283,7 +335,11 @@ pub(super) unsafe fn cuCtxGetId(call: &Call<'_>, ctx: Handle, ctx_id: *mut u64) 
     unsafe { put(ctx_id, context, "ctxId") }
 }
 
-pub(super) unsafe fn cuCtxGetApiVersion(call: &Call<'_>, ctx: Handle, version: *mut c_uint) -> Outcome {
+pub(super) unsafe fn cuCtxGetApiVersion(
+    call: &Call<'_>,
+    ctx: Handle,
+    version: *mut c_uint,
+) -> Outcome {
     drop(named(call, ctx)?);
     // SAFETY: the C interface's contract.
     unsafe { put(version, API_VERSION, "version") }
@@ -304,7 +360,10 @@ pub(super) unsafe fn cuCtxSynchronize_v2(call: &Call<'_>, ctx: Handle) -> Outcom
 
 fn limit_index(limit: c_uint) -> Outcome<usize> {
     if limit > 6 {
-        return Err(Failure::new(code::UNSUPPORTED_LIMIT, format!("no limit has the number {limit}")));
+        return Err(Failure::new(
+            code::UNSUPPORTED_LIMIT,
+            format!("no limit has the number {limit}"),
+        ));
     }
     Ok(limit as usize)
 }
@@ -320,7 +379,10 @@ pub(super) unsafe fn cuCtxSetLimit(call: &Call<'_>, limit: c_uint, value: usize)
     let (mut state, context) = call.current()?;
     let index = limit_index(limit)?;
     if index == 0 && value > 512 << 10 {
-        return Err(Failure::invalid(format!("a stack of {value} bytes; a thread has at most {}", 512 << 10)));
+        return Err(Failure::invalid(format!(
+            "a stack of {value} bytes; a thread has at most {}",
+            512 << 10
+        )));
     }
     state.context_mut(context)?.limits[index] = value;
     Ok(())
@@ -335,7 +397,9 @@ pub(super) unsafe fn cuCtxGetCacheConfig(call: &Call<'_>, pconfig: *mut c_uint) 
 pub(super) unsafe fn cuCtxSetCacheConfig(call: &Call<'_>, config: c_uint) -> Outcome {
     let (mut state, context) = call.current()?;
     if config > 3 {
-        return Err(Failure::invalid(format!("no cache configuration has the number {config}")));
+        return Err(Failure::invalid(format!(
+            "no cache configuration has the number {config}"
+        )));
     }
     state.context_mut(context)?.cache = config;
     Ok(())
@@ -350,7 +414,9 @@ pub(super) unsafe fn cuCtxGetSharedMemConfig(call: &Call<'_>, p_config: *mut c_u
 pub(super) unsafe fn cuCtxSetSharedMemConfig(call: &Call<'_>, config: c_uint) -> Outcome {
     let (mut state, context) = call.current()?;
     if config > 2 {
-        return Err(Failure::invalid(format!("no bank configuration has the number {config}")));
+        return Err(Failure::invalid(format!(
+            "no bank configuration has the number {config}"
+        )));
     }
     state.context_mut(context)?.shared = config;
     Ok(())
@@ -374,7 +440,11 @@ pub(super) unsafe fn cuCtxResetPersistingL2Cache(call: &Call<'_>) -> Outcome {
     call.current().map(drop)
 }
 
-pub(super) unsafe fn cuCtxEnablePeerAccess(call: &Call<'_>, peer_context: Handle, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuCtxEnablePeerAccess(
+    call: &Call<'_>,
+    peer_context: Handle,
+    flags: c_uint,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     if flags != 0 {
         return Err(Failure::invalid("flags must be 0"));
@@ -386,7 +456,10 @@ pub(super) unsafe fn cuCtxEnablePeerAccess(call: &Call<'_>, peer_context: Handle
         return Err(Failure::new(code::PEER_ACCESS_UNSUPPORTED, message));
     }
     if !state.context_mut(context)?.peers.insert(peer) {
-        return Err(Failure::new(code::PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"));
+        return Err(Failure::new(
+            code::PEER_ACCESS_ALREADY_ENABLED,
+            "peer access is already enabled",
+        ));
     }
     Ok(())
 }
@@ -394,8 +467,15 @@ pub(super) unsafe fn cuCtxEnablePeerAccess(call: &Call<'_>, peer_context: Handle
 pub(super) unsafe fn cuCtxDisablePeerAccess(call: &Call<'_>, peer_context: Handle) -> Outcome {
     let (mut state, context) = call.current()?;
     state.context(number(peer_context))?;
-    if !state.context_mut(context)?.peers.remove(&number(peer_context)) {
-        return Err(Failure::new(code::PEER_ACCESS_NOT_ENABLED, "peer access was not enabled"));
+    if !state
+        .context_mut(context)?
+        .peers
+        .remove(&number(peer_context))
+    {
+        return Err(Failure::new(
+            code::PEER_ACCESS_NOT_ENABLED,
+            "peer access was not enabled",
+        ));
     }
     Ok(())
 }

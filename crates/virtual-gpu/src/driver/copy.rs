@@ -42,18 +42,28 @@ fn check_side(state: &State, side: &Side, copy: &Copy, kind: Kind, what: &str) -
         return Ok(());
     }
     if copy.height > 1 && side.pitch < copy.width {
-        return Err(Failure::invalid(format!("the {what}'s pitch {} is less than the width {}", side.pitch, copy.width)));
+        return Err(Failure::invalid(format!(
+            "the {what}'s pitch {} is less than the width {}",
+            side.pitch, copy.width
+        )));
     }
     let on_device = range_of(side.address).is_some();
     match kind {
         Kind::Host if on_device => {
-            let message = format!("the {what} {:#x} is a device pointer where a host pointer belongs", side.address);
+            let message = format!(
+                "the {what} {:#x} is a device pointer where a host pointer belongs",
+                side.address
+            );
             Err(Failure::invalid(message))
         }
-        Kind::Host | Kind::Any if side.address == 0 => Err(Failure::invalid(format!("the {what} is null"))),
+        Kind::Host | Kind::Any if side.address == 0 => {
+            Err(Failure::invalid(format!("the {what} is null")))
+        }
         Kind::Host => Ok(()),
         Kind::Any if !on_device => Ok(()),
-        Kind::Device | Kind::Any => check_range(state, side.address, extent, &format!("the {what}")),
+        Kind::Device | Kind::Any => {
+            check_range(state, side.address, extent, &format!("the {what}"))
+        }
     }
 }
 
@@ -64,7 +74,11 @@ fn pageable(state: &State, address: u64) -> bool {
 
 fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Outcome {
     let (mut state, context) = call.current()?;
-    let handle = if let When::Async(handle) = when { handle } else { 0 };
+    let handle = if let When::Async(handle) = when {
+        handle
+    } else {
+        0
+    };
     let stream = state.stream(context, handle)?;
     check_side(&state, &copy.from, &copy, from, "source")?;
     check_side(&state, &copy.to, &copy, to, "destination")?;
@@ -72,11 +86,16 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
         return Ok(());
     }
     let work = Work::Copy(copy);
-    let host_takes_part = range_of(copy.from.address).is_none() || range_of(copy.to.address).is_none();
+    let host_takes_part =
+        range_of(copy.from.address).is_none() || range_of(copy.to.address).is_none();
     if when == When::Now {
         super::capture::forbid_in_context(&mut state, context, "a copy that the host waits for")?;
         let state = call.machine.enqueue(state, stream, work, Vec::new());
-        return if host_takes_part { finish(call, state, stream) } else { Ok(()) };
+        return if host_takes_part {
+            finish(call, state, stream)
+        } else {
+            Ok(())
+        };
     }
     if state.stream_mut(stream).capture.is_some() {
         return call.machine.submit(state, stream, work, Vec::new());
@@ -86,12 +105,16 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
         let state = call.machine.enqueue(state, stream, work, Vec::new());
         return finish(call, state, stream);
     }
-    let waits_in_line = call.machine.settings.streams == Streams::Deferred || !state.busy.is_empty();
+    let waits_in_line =
+        call.machine.settings.streams == Streams::Deferred || !state.busy.is_empty();
     if pageable(&state, copy.from.address) && waits_in_line {
         // As on hardware, the bytes are taken before the call returns.
         // SAFETY: the caller says that the source is readable, and it is no device address.
         let bytes = unsafe { gather(&copy) };
-        let work = Work::Staged { bytes: bytes.into(), to: copy };
+        let work = Work::Staged {
+            bytes: bytes.into(),
+            to: copy,
+        };
         return call.machine.submit(state, stream, work, Vec::new());
     }
     call.machine.submit(state, stream, work, Vec::new())
@@ -101,7 +124,9 @@ fn finish(call: &Call<'_>, state: MutexGuard<'_, State>, stream: u64) -> Outcome
     let context = state.streams.get(&stream).map(|stream| stream.context);
     let target = state.sequence;
     call.machine.tally().synchronized();
-    let mut state = call.machine.wait(state, |state| state.passed(stream, target));
+    let mut state = call
+        .machine
+        .wait(state, |state| state.passed(stream, target));
     state.host_knows(stream);
     context.map_or(Ok(()), |context| state.context(context)?.healthy())
 }
@@ -111,7 +136,13 @@ fn plain(from: u64, to: u64, bytes: usize) -> Copy {
 }
 
 pub(super) unsafe fn cuMemcpy(call: &Call<'_>, dst: u64, src: u64, byte_count: usize) -> Outcome {
-    transfer(call, plain(src, dst, byte_count), Kind::Any, Kind::Any, When::Now)
+    transfer(
+        call,
+        plain(src, dst, byte_count),
+        Kind::Any,
+        Kind::Any,
+        When::Now,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyAsync(
@@ -121,7 +152,13 @@ pub(super) unsafe fn cuMemcpyAsync(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    transfer(call, plain(src, dst, byte_count), Kind::Any, Kind::Any, When::Async(number(h_stream)))
+    transfer(
+        call,
+        plain(src, dst, byte_count),
+        Kind::Any,
+        Kind::Any,
+        When::Async(number(h_stream)),
+    )
 }
 
 pub(super) unsafe fn cuMemcpyHtoD_v2(
@@ -130,7 +167,13 @@ pub(super) unsafe fn cuMemcpyHtoD_v2(
     src_host: *const c_void,
     byte_count: usize,
 ) -> Outcome {
-    transfer(call, plain(src_host as u64, dst_device, byte_count), Kind::Host, Kind::Device, When::Now)
+    transfer(
+        call,
+        plain(src_host as u64, dst_device, byte_count),
+        Kind::Host,
+        Kind::Device,
+        When::Now,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyHtoDAsync_v2(
@@ -141,7 +184,13 @@ pub(super) unsafe fn cuMemcpyHtoDAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     let when = When::Async(number(h_stream));
-    transfer(call, plain(src_host as u64, dst_device, byte_count), Kind::Host, Kind::Device, when)
+    transfer(
+        call,
+        plain(src_host as u64, dst_device, byte_count),
+        Kind::Host,
+        Kind::Device,
+        when,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyDtoH_v2(
@@ -150,7 +199,13 @@ pub(super) unsafe fn cuMemcpyDtoH_v2(
     src_device: u64,
     byte_count: usize,
 ) -> Outcome {
-    transfer(call, plain(src_device, dst_host as u64, byte_count), Kind::Device, Kind::Host, When::Now)
+    transfer(
+        call,
+        plain(src_device, dst_host as u64, byte_count),
+        Kind::Device,
+        Kind::Host,
+        When::Now,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyDtoHAsync_v2(
@@ -161,11 +216,28 @@ pub(super) unsafe fn cuMemcpyDtoHAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     let when = When::Async(number(h_stream));
-    transfer(call, plain(src_device, dst_host as u64, byte_count), Kind::Device, Kind::Host, when)
+    transfer(
+        call,
+        plain(src_device, dst_host as u64, byte_count),
+        Kind::Device,
+        Kind::Host,
+        when,
+    )
 }
 
-pub(super) unsafe fn cuMemcpyDtoD_v2(call: &Call<'_>, dst_device: u64, src_device: u64, byte_count: usize) -> Outcome {
-    transfer(call, plain(src_device, dst_device, byte_count), Kind::Device, Kind::Device, When::Now)
+pub(super) unsafe fn cuMemcpyDtoD_v2(
+    call: &Call<'_>,
+    dst_device: u64,
+    src_device: u64,
+    byte_count: usize,
+) -> Outcome {
+    transfer(
+        call,
+        plain(src_device, dst_device, byte_count),
+        Kind::Device,
+        Kind::Device,
+        When::Now,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyDtoDAsync_v2(
@@ -176,15 +248,22 @@ pub(super) unsafe fn cuMemcpyDtoDAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     let when = When::Async(number(h_stream));
-    transfer(call, plain(src_device, dst_device, byte_count), Kind::Device, Kind::Device, when)
+    transfer(
+        call,
+        plain(src_device, dst_device, byte_count),
+        Kind::Device,
+        Kind::Device,
+        when,
+    )
 }
 
 /// Fails if one of two contexts does not live.
 fn check_contexts(call: &Call<'_>, contexts: [Handle; 2]) -> Outcome {
     let state = call.state()?;
-    contexts.into_iter().filter(|context| !context.is_null()).try_for_each(|context| {
-        state.context(number(context))?.healthy()
-    })
+    contexts
+        .into_iter()
+        .filter(|context| !context.is_null())
+        .try_for_each(|context| state.context(number(context))?.healthy())
 }
 
 pub(super) unsafe fn cuMemcpyPeer(
@@ -196,7 +275,13 @@ pub(super) unsafe fn cuMemcpyPeer(
     byte_count: usize,
 ) -> Outcome {
     check_contexts(call, [dst_context, src_context])?;
-    transfer(call, plain(src_device, dst_device, byte_count), Kind::Device, Kind::Device, When::Now)
+    transfer(
+        call,
+        plain(src_device, dst_device, byte_count),
+        Kind::Device,
+        Kind::Device,
+        When::Now,
+    )
 }
 
 pub(super) unsafe fn cuMemcpyPeerAsync(
@@ -210,7 +295,13 @@ pub(super) unsafe fn cuMemcpyPeerAsync(
 ) -> Outcome {
     check_contexts(call, [dst_context, src_context])?;
     let when = When::Async(number(h_stream));
-    transfer(call, plain(src_device, dst_device, byte_count), Kind::Device, Kind::Device, when)
+    transfer(
+        call,
+        plain(src_device, dst_device, byte_count),
+        Kind::Device,
+        Kind::Device,
+        when,
+    )
 }
 
 /// Where one side of a copy starts, and what it is.
@@ -231,7 +322,12 @@ impl Start {
             MEMORY_HOST => (self.host, Kind::Host),
             MEMORY_DEVICE => (self.device, Kind::Device),
             MEMORY_UNIFIED => (self.device, Kind::Any),
-            MEMORY_ARRAY => return Err(Failure::new(code::NOT_SUPPORTED, "copies of arrays are not supported")),
+            MEMORY_ARRAY => {
+                return Err(Failure::new(
+                    code::NOT_SUPPORTED,
+                    "copies of arrays are not supported",
+                ));
+            }
             other => return Err(Failure::invalid(format!("no memory has the kind {other}"))),
         };
         let pitch = if self.pitch == 0 { width } else { self.pitch };
@@ -239,19 +335,31 @@ impl Start {
         let plane = pitch.checked_mul(rows);
         let [x, y, z] = self.offset;
         let address = plane.and_then(|plane| {
-            let offset = z.checked_mul(plane)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x)?;
+            let offset = z
+                .checked_mul(plane)?
+                .checked_add(y.checked_mul(pitch)?)?
+                .checked_add(x)?;
             base.checked_add(offset as u64)
         });
         match (plane, address) {
-            (Some(plane), Some(address)) => {
-                Ok((Side { address, pitch: pitch as u64, plane: plane as u64 }, kind))
-            }
+            (Some(plane), Some(address)) => Ok((
+                Side {
+                    address,
+                    pitch: pitch as u64,
+                    plane: plane as u64,
+                },
+                kind,
+            )),
             _ => Err(Failure::invalid("a copy that wraps around")),
         }
     }
 }
 
-fn shape(from: &Start, to: &Start, [width, height, depth]: [usize; 3]) -> Outcome<(Copy, Kind, Kind)> {
+fn shape(
+    from: &Start,
+    to: &Start,
+    [width, height, depth]: [usize; 3],
+) -> Outcome<(Copy, Kind, Kind)> {
     let (source, source_kind) = from.side(width, height)?;
     let (target, target_kind) = to.side(width, height)?;
     let copy = Copy {
@@ -305,7 +413,11 @@ fn planes_of(given: &CUDA_MEMCPY3D) -> Outcome<(Copy, Kind, Kind)> {
         rows: given.dst_height,
         offset: [given.dst_x_in_bytes, given.dst_y, given.dst_z],
     };
-    shape(&from, &to, [given.width_in_bytes, given.height, given.depth])
+    shape(
+        &from,
+        &to,
+        [given.width_in_bytes, given.height, given.depth],
+    )
 }
 
 unsafe fn planes(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D, when: When) -> Outcome {
@@ -327,12 +439,19 @@ pub(super) unsafe fn cuMemcpy2D_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY2D
     unsafe { rows(call, p_copy, When::Now) }
 }
 
-pub(super) unsafe fn cuMemcpy2DUnaligned_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY2D) -> Outcome {
+pub(super) unsafe fn cuMemcpy2DUnaligned_v2(
+    call: &Call<'_>,
+    p_copy: *const CUDA_MEMCPY2D,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { rows(call, p_copy, When::Now) }
 }
 
-pub(super) unsafe fn cuMemcpy2DAsync_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY2D, h_stream: Handle) -> Outcome {
+pub(super) unsafe fn cuMemcpy2DAsync_v2(
+    call: &Call<'_>,
+    p_copy: *const CUDA_MEMCPY2D,
+    h_stream: Handle,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { rows(call, p_copy, When::Async(number(h_stream))) }
 }
@@ -342,7 +461,11 @@ pub(super) unsafe fn cuMemcpy3D_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D
     unsafe { planes(call, p_copy, When::Now) }
 }
 
-pub(super) unsafe fn cuMemcpy3DAsync_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D, h_stream: Handle) -> Outcome {
+pub(super) unsafe fn cuMemcpy3DAsync_v2(
+    call: &Call<'_>,
+    p_copy: *const CUDA_MEMCPY3D,
+    h_stream: Handle,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { planes(call, p_copy, When::Async(number(h_stream))) }
 }

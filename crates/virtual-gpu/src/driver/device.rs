@@ -22,7 +22,13 @@ pub(super) unsafe fn cuInit(call: &Call<'_>, flags: c_uint) -> Outcome {
 
 pub(super) unsafe fn cuDriverGetVersion(call: &Call<'_>, driver_version: *mut c_int) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { put(driver_version, call.machine.settings.driver_version, "driverVersion") }
+    unsafe {
+        put(
+            driver_version,
+            call.machine.settings.driver_version,
+            "driverVersion",
+        )
+    }
 }
 
 pub(super) unsafe fn cuDeviceGet(call: &Call<'_>, device: *mut c_int, ordinal: c_int) -> Outcome {
@@ -37,11 +43,23 @@ pub(super) unsafe fn cuDeviceGetCount(call: &Call<'_>, count: *mut c_int) -> Out
     unsafe { put(count, devices as c_int, "count") }
 }
 
-pub(super) unsafe fn cuDeviceGetName(call: &Call<'_>, name: *mut c_char, len: c_int, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDeviceGetName(
+    call: &Call<'_>,
+    name: *mut c_char,
+    len: c_int,
+    dev: c_int,
+) -> Outcome {
     let device = call.state()?.device(dev)?;
     let length = usize::try_from(len).map_err(|_| Failure::invalid("len is negative"))?;
     // SAFETY: the C interface's contract.
-    unsafe { put_text(name, length, &format!("Fireclay Virtual GPU {device}"), "name") }
+    unsafe {
+        put_text(
+            name,
+            length,
+            &format!("Fireclay Virtual GPU {device}"),
+            "name",
+        )
+    }
 }
 
 fn uuid(device: usize) -> [u8; 16] {
@@ -50,22 +68,40 @@ fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
-pub(super) unsafe fn cuDeviceGetUuid(call: &Call<'_>, uuid_out: *mut [u8; 16], dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDeviceGetUuid(
+    call: &Call<'_>,
+    uuid_out: *mut [u8; 16],
+    dev: c_int,
+) -> Outcome {
     let device = call.state()?.device(dev)?;
     // SAFETY: the C interface's contract.
     unsafe { put(uuid_out, uuid(device), "uuid") }
 }
 
-pub(super) unsafe fn cuDeviceGetUuid_v2(call: &Call<'_>, uuid: *mut [u8; 16], dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDeviceGetUuid_v2(
+    call: &Call<'_>,
+    uuid: *mut [u8; 16],
+    dev: c_int,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { cuDeviceGetUuid(call, uuid, dev) }
 }
 
-pub(super) unsafe fn cuDeviceTotalMem_v2(call: &Call<'_>, bytes: *mut usize, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDeviceTotalMem_v2(
+    call: &Call<'_>,
+    bytes: *mut usize,
+    dev: c_int,
+) -> Outcome {
     let state = call.state()?;
     let device = state.device(dev)?;
     // SAFETY: the C interface's contract.
-    unsafe { put(bytes, state.devices[device].memory.capacity() as usize, "bytes") }
+    unsafe {
+        put(
+            bytes,
+            state.devices[device].memory.capacity() as usize,
+            "bytes",
+        )
+    }
 }
 
 pub(super) unsafe fn cuDeviceGetAttribute(
@@ -105,7 +141,14 @@ pub(super) unsafe fn cuDeviceGetPCIBusId(
     let device = call.state()?.device(dev)?;
     let length = usize::try_from(len).map_err(|_| Failure::invalid("len is negative"))?;
     // SAFETY: the C interface's contract.
-    unsafe { put_text(pci_bus_id, length, &format!("0000:{:02X}:00.0", device + 1), "pciBusId") }
+    unsafe {
+        put_text(
+            pci_bus_id,
+            length,
+            &format!("0000:{:02X}:00.0", device + 1),
+            "pciBusId",
+        )
+    }
 }
 
 pub(super) unsafe fn cuDeviceGetByPCIBusId(
@@ -115,7 +158,11 @@ pub(super) unsafe fn cuDeviceGetByPCIBusId(
 ) -> Outcome {
     // SAFETY: the C interface's contract.
     let id = unsafe { text(pci_bus_id, "pciBusId")? };
-    let bus = id.split(':').rev().nth(1).and_then(|bus| i32::from_str_radix(bus, 16).ok());
+    let bus = id
+        .split(':')
+        .rev()
+        .nth(1)
+        .and_then(|bus| i32::from_str_radix(bus, 16).ok());
     let bus = bus.ok_or_else(|| Failure::invalid(format!("{id:?} is no bus id")))?;
     let device = call.state()?.device(bus.wrapping_sub(1))?;
     // SAFETY: the C interface's contract.
@@ -141,7 +188,13 @@ pub(super) unsafe fn cuDeviceCanAccessPeer(
     let state = call.state()?;
     let (one, other) = (state.device(dev)?, state.device(peer_dev)?);
     // SAFETY: the C interface's contract.
-    unsafe { put(can_access_peer, c_int::from(linked(call, one, other)), "canAccessPeer") }
+    unsafe {
+        put(
+            can_access_peer,
+            c_int::from(linked(call, one, other)),
+            "canAccessPeer",
+        )
+    }
 }
 
 pub(super) unsafe fn cuDeviceGetP2PAttribute(
@@ -157,7 +210,11 @@ pub(super) unsafe fn cuDeviceGetP2PAttribute(
         1 => 0,
         2 | 3 => c_int::from(linked),
         4 => 0,
-        _ => return Err(Failure::invalid(format!("no attribute of two devices has the number {attrib}"))),
+        _ => {
+            return Err(Failure::invalid(format!(
+                "no attribute of two devices has the number {attrib}"
+            )));
+        }
     };
     // SAFETY: the C interface's contract.
     unsafe { put(value, answer, "value") }
@@ -175,16 +232,25 @@ pub(super) unsafe fn cuDeviceGetExecAffinitySupport(
 }
 
 fn texts(error: CUresult) -> Outcome<(*const c_char, *const c_char)> {
-    let (name, text) = describe(error).ok_or_else(|| Failure::invalid(format!("{error} is no error code")))?;
+    let (name, text) =
+        describe(error).ok_or_else(|| Failure::invalid(format!("{error} is no error code")))?;
     Ok((name.as_ptr(), text.as_ptr()))
 }
 
-pub(super) unsafe fn cuGetErrorName(_call: &Call<'_>, error: CUresult, p_str: *mut *const c_char) -> Outcome {
+pub(super) unsafe fn cuGetErrorName(
+    _call: &Call<'_>,
+    error: CUresult,
+    p_str: *mut *const c_char,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { put(p_str, texts(error)?.0, "pStr") }
 }
 
-pub(super) unsafe fn cuGetErrorString(_call: &Call<'_>, error: CUresult, p_str: *mut *const c_char) -> Outcome {
+pub(super) unsafe fn cuGetErrorString(
+    _call: &Call<'_>,
+    error: CUresult,
+    p_str: *mut *const c_char,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { put(p_str, texts(error)?.1, "pStr") }
 }
@@ -220,7 +286,10 @@ pub(super) unsafe fn cuGetProcAddress_v2(
         put(pfn, found, "pfn")?;
         put_if(symbol_status, status);
         if found.is_null() && symbol_status.is_null() {
-            return Err(Failure::new(code::NOT_FOUND, format!("no function {name} for CUDA {cuda_version}")));
+            return Err(Failure::new(
+                code::NOT_FOUND,
+                format!("no function {name} for CUDA {cuda_version}"),
+            ));
         }
     }
     Ok(())
@@ -236,7 +305,9 @@ pub(super) unsafe fn cuGetExportTable(
         put_if(pp_export_table, std::ptr::null());
         super::abi::get(p_export_table_id, "pExportTableId")?
     };
-    let message = format!("undocumented table {id:02x?}: the CUDA runtime and libraries on it need a real driver");
+    let message = format!(
+        "undocumented table {id:02x?}: the CUDA runtime and libraries on it need a real driver"
+    );
     Err(Failure::new(code::NOT_SUPPORTED, message))
 }
 
@@ -248,6 +319,10 @@ pub(super) unsafe fn cuProfilerStop(call: &Call<'_>) -> Outcome {
     call.current().map(drop)
 }
 
-pub(super) unsafe fn cuFlushGPUDirectRDMAWrites(call: &Call<'_>, _target: c_uint, _scope: c_uint) -> Outcome {
+pub(super) unsafe fn cuFlushGPUDirectRDMAWrites(
+    call: &Call<'_>,
+    _target: c_uint,
+    _scope: c_uint,
+) -> Outcome {
     call.current().map(drop)
 }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::abi::*;
 use super::call::Call;
 use super::error::{CUresult, Outcome, code};
-use crate::machine::{current, Machine};
+use crate::machine::{Machine, current};
 
 crate::for_each_driver_function!(entry_points);
 
@@ -22,8 +22,14 @@ pub(crate) fn newest(name: &str, cuda_version: c_int) -> Result<*const c_void, M
     let mut best: Option<(u32, &str)> = None;
     let mut too_new = false;
     for candidate in NAMES {
-        let Some(rest) = candidate.strip_prefix(name) else { continue };
-        let version = if rest.is_empty() { Some(1) } else { rest.strip_prefix("_v").and_then(|v| v.parse().ok()) };
+        let Some(rest) = candidate.strip_prefix(name) else {
+            continue;
+        };
+        let version = if rest.is_empty() {
+            Some(1)
+        } else {
+            rest.strip_prefix("_v").and_then(|v| v.parse().ok())
+        };
         let Some(version) = version else { continue };
         if since(candidate) > cuda_version {
             too_new = true;
@@ -51,11 +57,17 @@ pub(crate) enum Missing {
 fn since(symbol: &str) -> c_int {
     match symbol {
         "cuCtxCreate_v3" => 11040,
-        "cuCtxCreate_v4" | "cuMemAdvise_v2" | "cuMemPrefetchAsync_v2" | "cuEventElapsedTime_v2" => 13000,
+        "cuCtxCreate_v4" | "cuMemAdvise_v2" | "cuMemPrefetchAsync_v2" | "cuEventElapsedTime_v2" => {
+            13000
+        }
         "cuCtxGetDevice_v2" | "cuCtxSynchronize_v2" => 13000,
         "cuStreamGetCaptureInfo_v3" | "cuStreamUpdateCaptureDependencies_v2" => 13000,
-        "cuGraphAddDependencies_v2" | "cuGraphRemoveDependencies_v2" | "cuGraphGetEdges_v2" => 13000,
-        "cuGraphNodeGetDependencies_v2" | "cuGraphNodeGetDependentNodes_v2" | "cuGraphAddNode_v2" => 13000,
+        "cuGraphAddDependencies_v2" | "cuGraphRemoveDependencies_v2" | "cuGraphGetEdges_v2" => {
+            13000
+        }
+        "cuGraphNodeGetDependencies_v2"
+        | "cuGraphNodeGetDependentNodes_v2"
+        | "cuGraphAddNode_v2" => 13000,
         "cuStreamGetCtx_v2" | "cuMemcpyBatchAsync_v2" | "cuMemcpy3DBatchAsync_v2" => 13000,
         "cuGetProcAddress_v2" | "cuGraphExecUpdate_v2" | "cuGraphAddKernelNode_v2" => 12000,
         "cuGraphKernelNodeGetParams_v2" | "cuGraphKernelNodeSetParams_v2" => 12000,
@@ -76,7 +88,9 @@ fn enter(function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresul
         let _ = current(|machine| {
             if let Ok(machine) = machine {
                 let name = NAMES[function as usize];
-                machine.log().line(&format!("{name}: the virtual driver panicked, which is a bug of it; please report"));
+                machine.log().line(&format!(
+                    "{name}: the virtual driver panicked, which is a bug of it; please report"
+                ));
             }
             code::UNKNOWN
         });
@@ -84,7 +98,11 @@ fn enter(function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresul
     })
 }
 
-fn on_machine(machine: &std::sync::Arc<Machine>, function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresult {
+fn on_machine(
+    machine: &std::sync::Arc<Machine>,
+    function: Function,
+    body: impl FnOnce(&Call<'_>) -> Outcome,
+) -> CUresult {
     machine.tally().called(function);
     let call = Call { machine, function };
     match body(&call) {

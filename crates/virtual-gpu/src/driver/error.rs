@@ -145,13 +145,19 @@ impl Failure {
     /// A failure that the log explains.
     #[cold]
     pub(crate) fn new(code: u32, message: impl Into<String>) -> Failure {
-        Failure { code, message: Some(message.into().into_boxed_str()) }
+        Failure {
+            code,
+            message: Some(message.into().into_boxed_str()),
+        }
     }
 
     /// A failure that needs no line in the log.
     #[cold]
     pub(crate) fn silent(code: u32) -> Failure {
-        Failure { code, message: None }
+        Failure {
+            code,
+            message: None,
+        }
     }
 
     /// `CUDA_ERROR_INVALID_VALUE`
@@ -168,7 +174,10 @@ mod tests {
     #[test]
     fn codes_ascend_so_that_the_search_finds_them() {
         assert!(CODES.is_sorted_by(|a, b| a.0 < b.0));
-        assert_eq!(describe(code::ILLEGAL_ADDRESS).map(|(name, _)| name), Some(c"CUDA_ERROR_ILLEGAL_ADDRESS"));
+        assert_eq!(
+            describe(code::ILLEGAL_ADDRESS).map(|(name, _)| name),
+            Some(c"CUDA_ERROR_ILLEGAL_ADDRESS")
+        );
         assert_eq!(describe(12345), None);
     }
 }

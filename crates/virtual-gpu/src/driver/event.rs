@@ -13,18 +13,33 @@ const FLAGS: c_uint = 7;
 const NO_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 
-pub(super) unsafe fn cuEventCreate(call: &Call<'_>, ph_event: *mut Handle, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuEventCreate(
+    call: &Call<'_>,
+    ph_event: *mut Handle,
+    flags: c_uint,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     if flags & !FLAGS != 0 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of an event")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of an event"
+        )));
     }
     if flags & INTERPROCESS != 0 {
-        return Err(Failure::new(code::NOT_SUPPORTED, "events of several processes are not supported"));
+        return Err(Failure::new(
+            code::NOT_SUPPORTED,
+            "events of several processes are not supported",
+        ));
     }
     let new = state.new_handle();
     // SAFETY: the C interface's contract.
     unsafe { put(ph_event, handle(new), "phEvent")? };
-    let event = Event { context, untimed: flags & NO_TIMING != 0, record: 0, time: None, captured: None };
+    let event = Event {
+        context,
+        untimed: flags & NO_TIMING != 0,
+        record: 0,
+        time: None,
+        captured: None,
+    };
     state.events.insert(new, event);
     Ok(())
 }
@@ -55,7 +70,10 @@ pub(super) unsafe fn cuEventRecord(call: &Call<'_>, h_event: Handle, h_stream: H
     let found = state.event(event)?;
     (found.record, found.time, found.captured) = (record, None, None);
     state.pending_records.insert(record);
-    drop(call.machine.enqueue(state, stream, Work::Record { event, record }, Vec::new()));
+    drop(
+        call.machine
+            .enqueue(state, stream, Work::Record { event, record }, Vec::new()),
+    );
     Ok(())
 }
 
@@ -66,7 +84,9 @@ pub(super) unsafe fn cuEventRecordWithFlags(
     flags: c_uint,
 ) -> Outcome {
     if flags > 1 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of a record")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a record"
+        )));
     }
     // SAFETY: the C interface's contract.
     unsafe { cuEventRecord(call, h_event, h_stream) }
@@ -77,7 +97,8 @@ fn check(state: &mut State, event: u64) -> Outcome<(u64, u64)> {
     let found = state.event(event)?;
     let (context, record) = (found.context, found.record);
     if found.captured.is_some() {
-        let message = "the event was last recorded in a capture, so that it stands for nothing that has run";
+        let message =
+            "the event was last recorded in a capture, so that it stands for nothing that has run";
         return Err(Failure::new(code::CAPTURED_EVENT, message));
     }
     state.context(context)?.healthy()?;
@@ -98,7 +119,9 @@ pub(super) unsafe fn cuEventSynchronize(call: &Call<'_>, h_event: Handle) -> Out
     let mut state = call.state()?;
     let (context, record) = check(&mut state, number(h_event))?;
     call.machine.tally().synchronized();
-    let mut state = call.machine.wait(state, |state| !state.pending_records.contains(&record));
+    let mut state = call
+        .machine
+        .wait(state, |state| !state.pending_records.contains(&record));
     state.host_knows_record(record);
     state.context(context)?.healthy()
 }
@@ -116,8 +139,15 @@ pub(super) unsafe fn cuEventElapsedTime(
         let pending = state.pending_records.contains(&record);
         let found = state.event(event)?;
         if found.untimed || found.record == 0 {
-            let why = if found.untimed { "was made without timing" } else { "was never recorded" };
-            return Err(Failure::new(code::INVALID_HANDLE, format!("event {event:#x} {why}")));
+            let why = if found.untimed {
+                "was made without timing"
+            } else {
+                "was never recorded"
+            };
+            return Err(Failure::new(
+                code::INVALID_HANDLE,
+                format!("event {event:#x} {why}"),
+            ));
         }
         if pending {
             return Err(Failure::silent(code::NOT_READY));

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-use super::abi::{CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, Handle};
+use super::abi::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, Handle,
+};
 use super::abi::{get, list, put};
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
@@ -85,18 +87,29 @@ impl Graph {
 
     /// The nodes in an order in which all may run; `None` if edges form a circle.
     pub(crate) fn sorted(&self) -> Option<Vec<u64>> {
-        let mut missing: BTreeMap<u64, usize> =
-            self.nodes.iter().map(|(handle, node)| (*handle, node.before.len())).collect();
+        let mut missing: BTreeMap<u64, usize> = self
+            .nodes
+            .iter()
+            .map(|(handle, node)| (*handle, node.before.len()))
+            .collect();
         let mut after: HashMap<u64, Vec<u64>> = HashMap::new();
         for (handle, node) in &self.nodes {
-            node.before.iter().for_each(|before| after.entry(*before).or_default().push(*handle));
+            node.before
+                .iter()
+                .for_each(|before| after.entry(*before).or_default().push(*handle));
         }
-        let mut ready: BTreeSet<u64> = missing.iter().filter(|(_, count)| **count == 0).map(|(node, _)| *node).collect();
+        let mut ready: BTreeSet<u64> = missing
+            .iter()
+            .filter(|(_, count)| **count == 0)
+            .map(|(node, _)| *node)
+            .collect();
         let mut order = Vec::with_capacity(self.nodes.len());
         while let Some(node) = ready.pop_first() {
             order.push(node);
             for next in after.get(&node).into_iter().flatten() {
-                let count = missing.get_mut(next).expect("edges lead to nodes of the graph");
+                let count = missing
+                    .get_mut(next)
+                    .expect("edges lead to nodes of the graph");
                 *count -= 1;
                 if *count == 0 {
                     ready.insert(*next);
@@ -109,12 +122,18 @@ impl Graph {
 
 /// A graph of a handle.
 pub(crate) fn graph(state: &State, graph: u64) -> Outcome<&Graph> {
-    state.graphs.get(&graph).ok_or_else(|| state.unknown("graph", graph))
+    state
+        .graphs
+        .get(&graph)
+        .ok_or_else(|| state.unknown("graph", graph))
 }
 
 /// A node of a handle, with its graph.
 fn node(state: &State, node: u64) -> Outcome<(&Node, u64)> {
-    let graph = *state.nodes.get(&node).ok_or_else(|| state.unknown("node", node))?;
+    let graph = *state
+        .nodes
+        .get(&node)
+        .ok_or_else(|| state.unknown("node", node))?;
     Ok((&state.graphs[&graph].nodes[&node], graph))
 }
 
@@ -134,7 +153,14 @@ pub(crate) fn add(state: &mut State, owner: u64, kind: NodeKind, before: &[u64])
     let new = state.new_handle();
     state.nodes.insert(new, owner);
     let graph = state.graphs.get_mut(&owner).expect("looked up above");
-    graph.nodes.insert(new, Node { kind, before, original: None });
+    graph.nodes.insert(
+        new,
+        Node {
+            kind,
+            before,
+            original: None,
+        },
+    );
     Ok(new)
 }
 
@@ -169,11 +195,21 @@ fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> {
         state.nodes.insert(renamed[&handle], new);
         copies.insert(renamed[&handle], node);
     }
-    state.graphs.insert(new, Graph { nodes: copies, child });
+    state.graphs.insert(
+        new,
+        Graph {
+            nodes: copies,
+            child,
+        },
+    );
     Ok(new)
 }
 
-pub(super) unsafe fn cuGraphCreate(call: &Call<'_>, ph_graph: *mut Handle, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuGraphCreate(
+    call: &Call<'_>,
+    ph_graph: *mut Handle,
+    flags: c_uint,
+) -> Outcome {
     let mut state = call.state()?;
     if flags != 0 {
         return Err(Failure::invalid("flags must be 0"));
@@ -194,7 +230,11 @@ pub(super) unsafe fn cuGraphDestroy(call: &Call<'_>, h_graph: Handle) -> Outcome
     Ok(())
 }
 
-pub(super) unsafe fn cuGraphClone(call: &Call<'_>, ph_graph_clone: *mut Handle, original_graph: Handle) -> Outcome {
+pub(super) unsafe fn cuGraphClone(
+    call: &Call<'_>,
+    ph_graph_clone: *mut Handle,
+    original_graph: Handle,
+) -> Outcome {
     let mut state = call.state()?;
     let new = clone(&mut state, number(original_graph), false)?;
     // SAFETY: the C interface's contract.
@@ -210,7 +250,10 @@ unsafe fn add_node(state: &mut State, out: *mut Handle, place: Place, kind: Node
     }
     // SAFETY: the C interface's contract.
     unsafe {
-        let before: Vec<u64> = list(place.1, place.2, "dependencies")?.into_iter().map(number).collect();
+        let before: Vec<u64> = list(place.1, place.2, "dependencies")?
+            .into_iter()
+            .map(number)
+            .collect();
         let new = add(state, number(place.0), kind, &before)?;
         put(out, handle(new), "phGraphNode")
     }
@@ -222,12 +265,18 @@ pub(crate) unsafe fn kernel_node(
     state: &mut State,
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Outcome<Work> {
-    let context = call.top().ok_or_else(|| Failure::new(code::INVALID_CONTEXT, "no context is current"))?;
+    let context = call
+        .top()
+        .ok_or_else(|| Failure::new(code::INVALID_CONTEXT, "no context is current"))?;
     // SAFETY: the C interface's contract.
     unsafe {
         let given = get(params, "nodeParams")?;
         let arguments = Arguments {
-            function: if given.func.is_null() { given.kern } else { given.func },
+            function: if given.func.is_null() {
+                given.kern
+            } else {
+                given.func
+            },
             grid: given.grid,
             block: given.block,
             shared: given.shared_mem_bytes,
@@ -235,7 +284,11 @@ pub(crate) unsafe fn kernel_node(
             extra: given.extra,
             cooperative: false,
         };
-        let context = if given.ctx.is_null() { context } else { number(given.ctx) };
+        let context = if given.ctx.is_null() {
+            context
+        } else {
+            number(given.ctx)
+        };
         kernel_work(call, state, context, &arguments)
     }
 }
@@ -252,7 +305,12 @@ pub(super) unsafe fn cuGraphAddKernelNode_v2(
     // SAFETY: the C interface's contract.
     unsafe {
         let work = kernel_node(call, &mut state, node_params)?;
-        add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), NodeKind::Work(work))
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            NodeKind::Work(work),
+        )
     }
 }
 
@@ -269,7 +327,12 @@ pub(super) unsafe fn cuGraphAddMemcpyNode(
     // SAFETY: the C interface's contract.
     unsafe {
         let work = super::copy::node_work(&state, &get(copy_params, "copyParams")?)?;
-        add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), NodeKind::Work(work))
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            NodeKind::Work(work),
+        )
     }
 }
 
@@ -286,7 +349,12 @@ pub(super) unsafe fn cuGraphAddMemsetNode(
     // SAFETY: the C interface's contract.
     unsafe {
         let work = super::fill::node_work(&state, &get(memset_params, "memsetParams")?)?;
-        add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), NodeKind::Work(work))
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            NodeKind::Work(work),
+        )
     }
 }
 
@@ -297,7 +365,10 @@ pub(crate) unsafe fn host_node(params: *const CUDA_HOST_NODE_PARAMS) -> Outcome<
     if given.function.is_none() {
         return Err(Failure::invalid("the function is null"));
     }
-    Ok(Work::Host { function: given.function, data: given.user_data as usize })
+    Ok(Work::Host {
+        function: given.function,
+        data: given.user_data as usize,
+    })
 }
 
 pub(super) unsafe fn cuGraphAddHostNode(
@@ -312,7 +383,12 @@ pub(super) unsafe fn cuGraphAddHostNode(
     // SAFETY: the C interface's contract.
     unsafe {
         let kind = NodeKind::Work(host_node(node_params)?);
-        add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), kind)
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            kind,
+        )
     }
 }
 
@@ -358,9 +434,19 @@ pub(super) unsafe fn cuGraphAddEventRecordNode(
 ) -> Outcome {
     let mut state = call.state()?;
     state.event(number(event))?;
-    let kind = NodeKind::Work(Work::Record { event: number(event), record: 0 });
+    let kind = NodeKind::Work(Work::Record {
+        event: number(event),
+        record: 0,
+    });
     // SAFETY: the C interface's contract.
-    unsafe { add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), kind) }
+    unsafe {
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            kind,
+        )
+    }
 }
 
 pub(super) unsafe fn cuGraphAddEventWaitNode(
@@ -375,23 +461,53 @@ pub(super) unsafe fn cuGraphAddEventWaitNode(
     state.event(number(event))?;
     let kind = NodeKind::Wait(number(event));
     // SAFETY: the C interface's contract.
-    unsafe { add_node(&mut state, ph_graph_node, (h_graph, dependencies, num_dependencies), kind) }
+    unsafe {
+        add_node(
+            &mut state,
+            ph_graph_node,
+            (h_graph, dependencies, num_dependencies),
+            kind,
+        )
+    }
 }
 
-unsafe fn edges(call: &Call<'_>, h_graph: Handle, ends: [*const Handle; 2], count: usize, present: bool) -> Outcome {
+unsafe fn edges(
+    call: &Call<'_>,
+    h_graph: Handle,
+    ends: [*const Handle; 2],
+    count: usize,
+    present: bool,
+) -> Outcome {
     let mut state = call.state()?;
     // SAFETY: the C interface's contract.
     let (from, to) = unsafe { (list(ends[0], count, "from")?, list(ends[1], count, "to")?) };
     let nodes = &graph(&state, number(h_graph))?.nodes;
-    if let Some(foreign) = from.iter().chain(&to).find(|node| !nodes.contains_key(&number(**node))) {
+    if let Some(foreign) = from
+        .iter()
+        .chain(&to)
+        .find(|node| !nodes.contains_key(&number(**node)))
+    {
         return Err(state.unknown("node of the graph", number(*foreign)));
     }
-    let graph = state.graphs.get_mut(&number(h_graph)).expect("looked up above");
+    let graph = state
+        .graphs
+        .get_mut(&number(h_graph))
+        .expect("looked up above");
     for (from, to) in from.into_iter().zip(to) {
-        let before = &mut graph.nodes.get_mut(&number(to)).expect("looked up above").before;
-        let changed = if present { before.insert(number(from)) } else { before.remove(&number(from)) };
+        let before = &mut graph
+            .nodes
+            .get_mut(&number(to))
+            .expect("looked up above")
+            .before;
+        let changed = if present {
+            before.insert(number(from))
+        } else {
+            before.remove(&number(from))
+        };
         if !changed {
-            return Err(Failure::invalid("an edge that is there already, or one to remove that is not"));
+            return Err(Failure::invalid(
+                "an edge that is there already, or one to remove that is not",
+            ));
         }
     }
     Ok(())
@@ -452,7 +568,11 @@ unsafe fn hand_out(found: &[u64], out: *mut Handle, count: *mut usize, name: &st
             return put(count, found.len(), name);
         }
         for index in 0..room {
-            put(out.add(index), handle(found.get(index).copied().unwrap_or(0)), name)?;
+            put(
+                out.add(index),
+                handle(found.get(index).copied().unwrap_or(0)),
+                name,
+            )?;
         }
         put(count, room.min(found.len()), name)
     }
@@ -478,7 +598,11 @@ pub(super) unsafe fn cuGraphGetRootNodes(
 ) -> Outcome {
     let state = call.state()?;
     let nodes = &graph(&state, number(h_graph))?.nodes;
-    let found: Vec<u64> = nodes.iter().filter(|(_, node)| node.before.is_empty()).map(|(node, _)| *node).collect();
+    let found: Vec<u64> = nodes
+        .iter()
+        .filter(|(_, node)| node.before.is_empty())
+        .map(|(node, _)| *node)
+        .collect();
     // SAFETY: the C interface's contract.
     unsafe { hand_out(&found, root_nodes, num_root_nodes, "numRootNodes") }
 }
@@ -492,7 +616,9 @@ pub(super) unsafe fn cuGraphGetEdges(
 ) -> Outcome {
     let state = call.state()?;
     let nodes = &graph(&state, number(h_graph))?.nodes;
-    let pairs = nodes.iter().flat_map(|(to, node)| node.before.iter().map(|from| (*from, *to)));
+    let pairs = nodes
+        .iter()
+        .flat_map(|(to, node)| node.before.iter().map(|from| (*from, *to)));
     let (sources, targets): (Vec<u64>, Vec<u64>) = pairs.unzip();
     // SAFETY: the C interface's contract.
     unsafe {
@@ -533,7 +659,11 @@ unsafe fn zero_edges(data: *mut u64, count: *const usize) -> Outcome {
     Ok(())
 }
 
-pub(super) unsafe fn cuGraphNodeGetType(call: &Call<'_>, h_node: Handle, kind: *mut c_uint) -> Outcome {
+pub(super) unsafe fn cuGraphNodeGetType(
+    call: &Call<'_>,
+    h_node: Handle,
+    kind: *mut c_uint,
+) -> Outcome {
     let state = call.state()?;
     // SAFETY: the C interface's contract.
     unsafe { put(kind, node(&state, number(h_node))?.0.kind.number(), "type") }
@@ -546,7 +676,12 @@ pub(super) unsafe fn cuGraphNodeGetDependencies(
     num_dependencies: *mut usize,
 ) -> Outcome {
     let state = call.state()?;
-    let found: Vec<u64> = node(&state, number(h_node))?.0.before.iter().copied().collect();
+    let found: Vec<u64> = node(&state, number(h_node))?
+        .0
+        .before
+        .iter()
+        .copied()
+        .collect();
     // SAFETY: the C interface's contract.
     unsafe { hand_out(&found, dependencies, num_dependencies, "numDependencies") }
 }
@@ -574,10 +709,19 @@ pub(super) unsafe fn cuGraphNodeGetDependentNodes(
     let state = call.state()?;
     let (_, graph) = node(&state, number(h_node))?;
     let all = state.graphs[&graph].nodes.iter();
-    let found: Vec<u64> =
-        all.filter(|(_, other)| other.before.contains(&number(h_node))).map(|(other, _)| *other).collect();
+    let found: Vec<u64> = all
+        .filter(|(_, other)| other.before.contains(&number(h_node)))
+        .map(|(other, _)| *other)
+        .collect();
     // SAFETY: the C interface's contract.
-    unsafe { hand_out(&found, dependent_nodes, num_dependent_nodes, "numDependentNodes") }
+    unsafe {
+        hand_out(
+            &found,
+            dependent_nodes,
+            num_dependent_nodes,
+            "numDependentNodes",
+        )
+    }
 }
 
 pub(super) unsafe fn cuGraphNodeGetDependentNodes_v2(
@@ -598,7 +742,10 @@ pub(super) unsafe fn cuGraphDestroyNode(call: &Call<'_>, h_node: Handle) -> Outc
     let mut state = call.state()?;
     let (_, owner) = node(&state, number(h_node))?;
     let graph = state.graphs.get_mut(&owner).expect("a node's graph exists");
-    let old = graph.nodes.remove(&number(h_node)).expect("looked up above");
+    let old = graph
+        .nodes
+        .remove(&number(h_node))
+        .expect("looked up above");
     for other in graph.nodes.values_mut() {
         other.before.remove(&number(h_node));
     }
@@ -619,7 +766,10 @@ pub(super) unsafe fn cuGraphKernelNodeGetParams_v2(
         return Err(Failure::invalid("the node launches no kernel"));
     };
     let function = &launch.function;
-    let func = state.modules.get(&function.module).and_then(|module| module.functions.get(&function.index));
+    let func = state
+        .modules
+        .get(&function.module)
+        .and_then(|module| module.functions.get(&function.index));
     let params = CUDA_KERNEL_NODE_PARAMS {
         func: handle(func.copied().unwrap_or(0)),
         grid: launch.grid,
@@ -659,7 +809,9 @@ pub(super) unsafe fn cuGraphNodeFindInClone(
 ) -> Outcome {
     let state = call.state()?;
     let nodes = &graph(&state, number(h_cloned_graph))?.nodes;
-    let found = nodes.iter().find(|(_, node)| node.original == Some(number(h_original_node)));
+    let found = nodes
+        .iter()
+        .find(|(_, node)| node.original == Some(number(h_original_node)));
     let (found, _) = found.ok_or_else(|| Failure::invalid("the graph has no copy of the node"))?;
     // SAFETY: the C interface's contract.
     unsafe { put(ph_node, handle(*found), "phNode") }
@@ -689,17 +841,28 @@ pub(crate) struct Flat {
 
 /// Lays a graph and its children out as steps.
 pub(crate) fn flatten(state: &State, owner: u64) -> Outcome<Flat> {
-    let mut flat = Flat { steps: Vec::new(), index: HashMap::new(), waits: Vec::new(), kinds: Vec::new() };
+    let mut flat = Flat {
+        steps: Vec::new(),
+        index: HashMap::new(),
+        waits: Vec::new(),
+        kinds: Vec::new(),
+    };
     lay_out(state, owner, &[], &mut flat)?;
     Ok(flat)
 }
 
 fn lay_out(state: &State, owner: u64, entry: &[usize], flat: &mut Flat) -> Outcome {
     let graph = graph(state, owner)?;
-    let order = graph.sorted().ok_or_else(|| Failure::invalid("the graph's edges form a circle"))?;
+    let order = graph
+        .sorted()
+        .ok_or_else(|| Failure::invalid("the graph's edges form a circle"))?;
     for handle in order {
         let node = &graph.nodes[&handle];
-        let mut before: Vec<usize> = node.before.iter().map(|before| flat.index[before]).collect();
+        let mut before: Vec<usize> = node
+            .before
+            .iter()
+            .map(|before| flat.index[before])
+            .collect();
         before.extend(entry);
         let work = match &node.kind {
             NodeKind::Work(work) => work.clone(),
@@ -723,6 +886,9 @@ fn lay_out(state: &State, owner: u64, entry: &[usize], flat: &mut Flat) -> Outco
 }
 
 /// Shares a plan's steps.
-pub(crate) fn plan(steps: Vec<(Work, Vec<usize>)>, running: Arc<std::sync::Mutex<()>>) -> Arc<super::plan::Plan> {
+pub(crate) fn plan(
+    steps: Vec<(Work, Vec<usize>)>,
+    running: Arc<std::sync::Mutex<()>>,
+) -> Arc<super::plan::Plan> {
     Arc::new(super::plan::Plan { steps, running })
 }

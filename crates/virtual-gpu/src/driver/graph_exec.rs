@@ -31,14 +31,31 @@ pub(crate) struct Exec {
 
 fn instantiate(state: &mut State, graph: u64, flags: u64) -> Outcome<u64> {
     if flags & !0xf != 0 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of an instantiation")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of an instantiation"
+        )));
     }
     if flags & 4 != 0 {
-        return Err(Failure::new(code::NOT_SUPPORTED, "launches of graphs from the device are not supported"));
+        return Err(Failure::new(
+            code::NOT_SUPPORTED,
+            "launches of graphs from the device are not supported",
+        ));
     }
-    let Flat { steps, index, waits, kinds } = flatten(state, graph)?;
+    let Flat {
+        steps,
+        index,
+        waits,
+        kinds,
+    } = flatten(state, graph)?;
     let running = Arc::default();
-    let exec = Exec { plan: plan(steps, Arc::clone(&running)), index, waits, kinds, flags, running };
+    let exec = Exec {
+        plan: plan(steps, Arc::clone(&running)),
+        index,
+        waits,
+        kinds,
+        flags,
+        running,
+    };
     let new = state.new_handle();
     state.execs.insert(new, exec);
     Ok(new)
@@ -85,7 +102,11 @@ pub(super) unsafe fn cuGraphInstantiateWithParams(
         let given = get(instantiate_params.cast_const(), "instantiateParams")?;
         let result = cuGraphInstantiateWithFlags(call, ph_graph_exec, h_graph, given.flags);
         let answer = c_uint::from(result.is_err());
-        let written = CUDA_GRAPH_INSTANTIATE_PARAMS { error_node: handle(0), result: answer, ..given };
+        let written = CUDA_GRAPH_INSTANTIATE_PARAMS {
+            error_node: handle(0),
+            result: answer,
+            ..given
+        };
         put(instantiate_params, written, "instantiateParams")?;
         result
     }
@@ -99,10 +120,20 @@ fn exec(state: &mut State, exec: u64) -> Outcome<&mut Exec> {
     Ok(state.execs.get_mut(&exec).expect("looked up above"))
 }
 
-pub(super) unsafe fn cuGraphExecGetFlags(call: &Call<'_>, h_graph_exec: Handle, flags: *mut u64) -> Outcome {
+pub(super) unsafe fn cuGraphExecGetFlags(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    flags: *mut u64,
+) -> Outcome {
     let mut state = call.state()?;
     // SAFETY: the C interface's contract.
-    unsafe { put(flags, exec(&mut state, number(h_graph_exec))?.flags, "flags") }
+    unsafe {
+        put(
+            flags,
+            exec(&mut state, number(h_graph_exec))?.flags,
+            "flags",
+        )
+    }
 }
 
 /// Results of an update: done, and why not.
@@ -112,10 +143,18 @@ const KIND_CHANGED: c_uint = 3;
 
 fn update(state: &mut State, target: u64, graph: u64) -> Outcome<c_uint> {
     exec(state, target)?;
-    let Flat { steps, index, waits, kinds } = flatten(state, graph)?;
+    let Flat {
+        steps,
+        index,
+        waits,
+        kinds,
+    } = flatten(state, graph)?;
     let target = exec(state, target)?;
     let same_edges = steps.len() == target.plan.steps.len()
-        && steps.iter().zip(&target.plan.steps).all(|((_, new), (_, old))| new == old);
+        && steps
+            .iter()
+            .zip(&target.plan.steps)
+            .all(|((_, new), (_, old))| new == old);
     if !same_edges {
         return Ok(TOPOLOGY_CHANGED);
     }
@@ -131,7 +170,11 @@ fn update_failure(result: c_uint) -> Outcome {
     match result {
         UPDATED => Ok(()),
         _ => {
-            let what = if result == TOPOLOGY_CHANGED { "nodes or edges" } else { "the kind of a node" };
+            let what = if result == TOPOLOGY_CHANGED {
+                "nodes or edges"
+            } else {
+                "the kind of a node"
+            };
             let message = format!("{what} changed; instantiate the graph anew");
             Err(Failure::new(code::GRAPH_EXEC_UPDATE_FAILURE, message))
         }
@@ -146,7 +189,11 @@ pub(super) unsafe fn cuGraphExecUpdate_v2(
 ) -> Outcome {
     let mut state = call.state()?;
     let result = update(&mut state, number(h_graph_exec), number(h_graph))?;
-    let info = CUgraphExecUpdateResultInfo { result, error_node: handle(0), error_from_node: handle(0) };
+    let info = CUgraphExecUpdateResultInfo {
+        result,
+        error_node: handle(0),
+        error_from_node: handle(0),
+    };
     // SAFETY: the C interface's contract.
     unsafe { put(result_info, info, "resultInfo")? };
     update_failure(result)
@@ -169,18 +216,30 @@ pub(super) unsafe fn cuGraphExecUpdate(
     update_failure(result)
 }
 
-pub(super) unsafe fn cuGraphUpload(call: &Call<'_>, h_graph_exec: Handle, h_stream: Handle) -> Outcome {
+pub(super) unsafe fn cuGraphUpload(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_stream: Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     state.stream(context, number(h_stream))?;
     exec(&mut state, number(h_graph_exec)).map(drop)
 }
 
-pub(super) unsafe fn cuGraphLaunch(call: &Call<'_>, h_graph_exec: Handle, h_stream: Handle) -> Outcome {
+pub(super) unsafe fn cuGraphLaunch(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_stream: Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let stream = state.stream(context, number(h_stream))?;
     let exec = exec(&mut state, number(h_graph_exec))?;
     let (plan, events) = (exec.plan.clone(), exec.waits.clone());
-    let waits = events.iter().filter_map(|event| state.events.get(event)).map(|event| event.record).collect();
+    let waits = events
+        .iter()
+        .filter_map(|event| state.events.get(event))
+        .map(|event| event.record)
+        .collect();
     call.machine.submit(state, stream, Work::Graph(plan), waits)
 }
 
@@ -194,7 +253,8 @@ pub(super) unsafe fn cuGraphExecDestroy(call: &Call<'_>, h_graph_exec: Handle) -
 /// Gives the step of a node other work of the same kind.
 fn set(state: &mut State, target: Handle, node: Handle, work: Work) -> Outcome {
     let target = exec(state, number(target))?;
-    let missing = || Failure::invalid("the executable graph was not made from a graph with this node");
+    let missing =
+        || Failure::invalid("the executable graph was not made from a graph with this node");
     let &index = target.index.get(&number(node)).ok_or_else(missing)?;
     let mut steps = target.plan.steps.clone();
     if std::mem::discriminant(&steps[index].0) != std::mem::discriminant(&work) {

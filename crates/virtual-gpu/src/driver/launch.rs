@@ -35,24 +35,37 @@ fn check_shape(call: &Call<'_>, function: &Function, given: &Arguments) -> Outco
     let name = &function.name;
     let [x, y, z] = given.block;
     if given.grid.contains(&0) || given.block.contains(&0) {
-        let message = format!("{name}: a grid of {:?} blocks of {:?} threads has none", given.grid, given.block);
+        let message = format!(
+            "{name}: a grid of {:?} blocks of {:?} threads has none",
+            given.grid, given.block
+        );
         return Err(Failure::invalid(message));
     }
-    let over = |given: [u32; 3], most: [u32; 3]| given.iter().zip(most).any(|(given, most)| *given > most);
+    let over =
+        |given: [u32; 3], most: [u32; 3]| given.iter().zip(most).any(|(given, most)| *given > most);
     if over(given.grid, MAX_GRID) {
-        return Err(Failure::invalid(format!("{name}: a grid of {:?} blocks; at most {MAX_GRID:?}", given.grid)));
+        return Err(Failure::invalid(format!(
+            "{name}: a grid of {:?} blocks; at most {MAX_GRID:?}",
+            given.grid
+        )));
     }
     let threads = u64::from(x) * u64::from(y) * u64::from(z);
     if over(given.block, MAX_BLOCK) || threads > u64::from(max_threads(function)) {
         let most = max_threads(function);
-        let message = format!("{name}: a block of {:?} threads; at most {MAX_BLOCK:?} and {most} in all", given.block);
+        let message = format!(
+            "{name}: a block of {:?} threads; at most {MAX_BLOCK:?} and {most} in all",
+            given.block
+        );
         return Err(Failure::invalid(message));
     }
     let kernel = function.decoded()?;
     if let Some(required) = kernel.entry.required_threads
         && required != given.block
     {
-        let message = format!("{name}: a block of {:?} threads; its .reqntid is {required:?}", given.block);
+        let message = format!(
+            "{name}: a block of {:?} threads; its .reqntid is {required:?}",
+            given.block
+        );
         return Err(Failure::invalid(message));
     }
     let capability = call.machine.settings.capability;
@@ -74,7 +87,8 @@ fn check_shape(call: &Call<'_>, function: &Function, given: &Arguments) -> Outco
         let room = u64::from(blocks) * u64::from(limits(capability).multiprocessors);
         let wanted: u64 = given.grid.iter().map(|&count| u64::from(count)).product();
         if wanted > room {
-            let message = format!("{name}: {wanted} blocks that must run at once; the device holds {room}");
+            let message =
+                format!("{name}: {wanted} blocks that must run at once; the device holds {room}");
             return Err(Failure::new(code::COOPERATIVE_LAUNCH_TOO_LARGE, message));
         }
     }
@@ -94,17 +108,25 @@ unsafe fn parameters(function: &Function, given: &Arguments) -> Outcome<Vec<u8>>
             // SAFETY: the C interface's contract: a pointer for each parameter, to as many bytes as it has.
             let source = unsafe { given.params.add(index).read_unaligned() };
             if source.is_null() && size > 0 {
-                return Err(Failure::invalid(format!("{name}: the pointer to parameter {index} is null")));
+                return Err(Failure::invalid(format!(
+                    "{name}: the pointer to parameter {index} is null"
+                )));
             }
             let target = &mut block[offset as usize..][..size as usize];
             // SAFETY: as above.
-            unsafe { target.as_mut_ptr().copy_from_nonoverlapping(source.cast(), size as usize) };
+            unsafe {
+                target
+                    .as_mut_ptr()
+                    .copy_from_nonoverlapping(source.cast(), size as usize)
+            };
         }
         return Ok(block);
     }
     if given.extra.is_null() {
         let count = kernel.entry.params.len();
-        return Err(Failure::invalid(format!("{name} has {count} parameters, but none are given")));
+        return Err(Failure::invalid(format!(
+            "{name} has {count} parameters, but none are given"
+        )));
     }
     let (mut buffer, mut bytes) = (std::ptr::null::<u8>(), 0usize);
     for pair in 0..8 {
@@ -118,13 +140,31 @@ unsafe fn parameters(function: &Function, given: &Arguments) -> Outcome<Vec<u8>>
         match key {
             1 => buffer = value.cast_const().cast(),
             // SAFETY: the C interface's contract: a pointer to the size.
-            2 => bytes = unsafe { get(value.cast::<usize>().cast_const(), "the size of the parameter buffer")? },
-            _ => return Err(Failure::invalid(format!("{name}: extra has the unknown key {key}"))),
+            2 => {
+                bytes = unsafe {
+                    get(
+                        value.cast::<usize>().cast_const(),
+                        "the size of the parameter buffer",
+                    )?
+                }
+            }
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "{name}: extra has the unknown key {key}"
+                )));
+            }
         }
     }
-    let last = kernel.entry.params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0) as usize;
+    let last = kernel
+        .entry
+        .params
+        .iter()
+        .map(|(offset, size)| offset + size)
+        .max()
+        .unwrap_or(0) as usize;
     if buffer.is_null() || bytes < last {
-        let message = format!("{name}: a parameter buffer of {bytes} bytes; the parameters take {last}");
+        let message =
+            format!("{name}: a parameter buffer of {bytes} bytes; the parameters take {last}");
         return Err(Failure::invalid(message));
     }
     let length = bytes.min(block.len());
@@ -142,14 +182,25 @@ pub(crate) unsafe fn kernel_work(
 ) -> Outcome<Work> {
     let function = function(call, state, context, given.function)?;
     if function.context != context {
-        let message = format!("{} belongs to another context than the current one", function.name);
+        let message = format!(
+            "{} belongs to another context than the current one",
+            function.name
+        );
         return Err(Failure::new(code::INVALID_HANDLE, message));
     }
     check_shape(call, &function, given)?;
     // SAFETY: the caller passes on the C interface's contract.
     let params = unsafe { parameters(&function, given)? };
-    let (grid, block, shared, cooperative) = (given.grid, given.block, given.shared, given.cooperative);
-    Ok(Work::Launch(Arc::new(KernelLaunch { function, grid, block, shared, params, cooperative })))
+    let (grid, block, shared, cooperative) =
+        (given.grid, given.block, given.shared, given.cooperative);
+    Ok(Work::Launch(Arc::new(KernelLaunch {
+        function,
+        grid,
+        block,
+        shared,
+        params,
+        cooperative,
+    })))
 }
 
 unsafe fn launch(call: &Call<'_>, given: &Arguments, stream: Handle) -> Outcome {
@@ -227,7 +278,10 @@ pub(super) unsafe fn cuLaunchKernelEx(
     // SAFETY: the C interface's contract.
     let (config, attributes) = unsafe {
         let config = get(config, "config")?;
-        (config, list(config.attributes, config.attribute_count as usize, "attrs")?)
+        (
+            config,
+            list(config.attributes, config.attribute_count as usize, "attrs")?,
+        )
     };
     let mut cooperative = false;
     for attribute in attributes {
@@ -236,9 +290,17 @@ pub(super) unsafe fn cuLaunchKernelEx(
             0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 => {}
             2 => cooperative = attribute.value[0] != 0,
             4 if attribute.value[..3].iter().all(|&count| count <= 1) => {}
-            4 => return Err(Failure::new(code::NOT_SUPPORTED, "clusters of blocks are not supported")),
+            4 => {
+                return Err(Failure::new(
+                    code::NOT_SUPPORTED,
+                    "clusters of blocks are not supported",
+                ));
+            }
             other => {
-                return Err(Failure::new(code::NOT_SUPPORTED, format!("launch attribute {other} is not supported")));
+                return Err(Failure::new(
+                    code::NOT_SUPPORTED,
+                    format!("launch attribute {other} is not supported"),
+                ));
             }
         }
     }

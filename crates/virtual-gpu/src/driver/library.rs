@@ -8,7 +8,9 @@ use super::abi::{Handle, put, put_if, text};
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
 use super::function;
-use super::module::{self, Function, JitLogs, image_text, kernel_index, no_symbol, parse, read_file, variable};
+use super::module::{
+    self, Function, JitLogs, image_text, kernel_index, no_symbol, parse, read_file, variable,
+};
 use super::state::State;
 use crate::ptx::ast;
 
@@ -40,12 +42,22 @@ fn module_in(call: &Call<'_>, state: &mut State, context: u64, library: u64) -> 
     }
     let parsed = found.parsed.clone();
     let module = module::instantiate(call, state, context, &parsed)?;
-    state.libraries.get_mut(&library).expect("looked up above").modules.insert(context, module);
+    state
+        .libraries
+        .get_mut(&library)
+        .expect("looked up above")
+        .modules
+        .insert(context, module);
     Ok(module)
 }
 
 /// The function of a library's kernel in a context.
-pub(crate) fn function_in(call: &Call<'_>, state: &mut State, context: u64, kernel: u64) -> Outcome<u64> {
+pub(crate) fn function_in(
+    call: &Call<'_>,
+    state: &mut State,
+    context: u64,
+    kernel: u64,
+) -> Outcome<u64> {
     let missing = state.unknown("kernel", kernel);
     let (library, name) = state.kernels.get(&kernel).cloned().ok_or(missing)?;
     let module = module_in(call, state, context, library)?;
@@ -65,13 +77,24 @@ unsafe fn load(
     unsafe {
         let logs = JitLogs::read(options.2, options.0, options.1)?;
         let parsed = image_text(code).and_then(|text| parse(call, text));
-        let error = parsed.as_ref().err().and_then(|failure| failure.message.as_deref()).unwrap_or("");
+        let error = parsed
+            .as_ref()
+            .err()
+            .and_then(|failure| failure.message.as_deref())
+            .unwrap_or("");
         logs.write("", error);
         let parsed = parsed?;
         let mut state = call.machine.state();
         let new = state.new_handle();
         put(library, handle(new), "library")?;
-        state.libraries.insert(new, Library { parsed, modules: HashMap::new(), kernels: HashMap::new() });
+        state.libraries.insert(
+            new,
+            Library {
+                parsed,
+                modules: HashMap::new(),
+                kernels: HashMap::new(),
+            },
+        );
     }
     Ok(())
 }
@@ -88,7 +111,14 @@ pub(super) unsafe fn cuLibraryLoadData(
     _num_library_options: c_uint,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { load(call, library, code, (jit_options, jit_options_values, num_jit_options)) }
+    unsafe {
+        load(
+            call,
+            library,
+            code,
+            (jit_options, jit_options_values, num_jit_options),
+        )
+    }
 }
 
 pub(super) unsafe fn cuLibraryLoadFromFile(
@@ -105,7 +135,12 @@ pub(super) unsafe fn cuLibraryLoadFromFile(
     // SAFETY: the C interface's contract.
     unsafe {
         let image = read_file(text(file_name, "fileName")?)?;
-        load(call, library, image.as_ptr().cast(), (jit_options, jit_options_values, num_jit_options))
+        load(
+            call,
+            library,
+            image.as_ptr().cast(),
+            (jit_options, jit_options_values, num_jit_options),
+        )
     }
 }
 
@@ -124,7 +159,9 @@ pub(super) unsafe fn cuLibraryUnload(call: &Call<'_>, library: Handle) -> Outcom
     for module in old.modules.values() {
         module::unload(call, &mut state, *module);
     }
-    state.kernels.retain(|_, (owner, _)| *owner != number(library));
+    state
+        .kernels
+        .retain(|_, (owner, _)| *owner != number(library));
     Ok(())
 }
 
@@ -137,7 +174,12 @@ fn kernel_handle(state: &mut State, library: u64, name: &str) -> Outcome<u64> {
     }
     kernel_index(&found.parsed, name).ok_or_else(|| no_symbol("kernel", name, &found.parsed))?;
     let (new, name) = (state.new_handle(), Arc::<str>::from(name));
-    state.libraries.get_mut(&library).expect("looked up above").kernels.insert(name.clone(), new);
+    state
+        .libraries
+        .get_mut(&library)
+        .expect("looked up above")
+        .kernels
+        .insert(name.clone(), new);
     state.kernels.insert(new, (library, name));
     Ok(new)
 }
@@ -150,14 +192,37 @@ pub(super) unsafe fn cuLibraryGetKernel(
 ) -> Outcome {
     let mut state = call.state()?;
     // SAFETY: the C interface's contract.
-    unsafe { put(p_kernel, handle(kernel_handle(&mut state, number(library), text(name, "name")?)?), "pKernel") }
+    unsafe {
+        put(
+            p_kernel,
+            handle(kernel_handle(
+                &mut state,
+                number(library),
+                text(name, "name")?,
+            )?),
+            "pKernel",
+        )
+    }
 }
 
-pub(super) unsafe fn cuLibraryGetKernelCount(call: &Call<'_>, count: *mut c_uint, lib: Handle) -> Outcome {
+pub(super) unsafe fn cuLibraryGetKernelCount(
+    call: &Call<'_>,
+    count: *mut c_uint,
+    lib: Handle,
+) -> Outcome {
     let state = call.state()?;
-    let found = state.libraries.get(&number(lib)).ok_or_else(|| state.unknown("library", number(lib)))?;
+    let found = state
+        .libraries
+        .get(&number(lib))
+        .ok_or_else(|| state.unknown("library", number(lib)))?;
     // SAFETY: the C interface's contract.
-    unsafe { put(count, module::kernels(&found.parsed).len() as c_uint, "count") }
+    unsafe {
+        put(
+            count,
+            module::kernels(&found.parsed).len() as c_uint,
+            "count",
+        )
+    }
 }
 
 pub(super) unsafe fn cuLibraryEnumerateKernels(
@@ -167,20 +232,41 @@ pub(super) unsafe fn cuLibraryEnumerateKernels(
     lib: Handle,
 ) -> Outcome {
     let mut state = call.state()?;
-    let found = state.libraries.get(&number(lib)).ok_or_else(|| state.unknown("library", number(lib)))?;
+    let found = state
+        .libraries
+        .get(&number(lib))
+        .ok_or_else(|| state.unknown("library", number(lib)))?;
     let parsed = found.parsed.clone();
-    for (place, index) in module::kernels(&parsed).into_iter().take(num_kernels as usize).enumerate() {
-        let kernel = kernel_handle(&mut state, number(lib), &parsed.functions[index as usize].name)?;
+    for (place, index) in module::kernels(&parsed)
+        .into_iter()
+        .take(num_kernels as usize)
+        .enumerate()
+    {
+        let kernel = kernel_handle(
+            &mut state,
+            number(lib),
+            &parsed.functions[index as usize].name,
+        )?;
         // SAFETY: the C interface's contract: the list has that many places.
         unsafe { put(kernels.wrapping_add(place), handle(kernel), "kernels")? };
     }
     Ok(())
 }
 
-pub(super) unsafe fn cuLibraryGetModule(call: &Call<'_>, p_mod: *mut Handle, library: Handle) -> Outcome {
+pub(super) unsafe fn cuLibraryGetModule(
+    call: &Call<'_>,
+    p_mod: *mut Handle,
+    library: Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     // SAFETY: the C interface's contract.
-    unsafe { put(p_mod, handle(module_in(call, &mut state, context, number(library))?), "pMod") }
+    unsafe {
+        put(
+            p_mod,
+            handle(module_in(call, &mut state, context, number(library))?),
+            "pMod",
+        )
+    }
 }
 
 pub(super) unsafe fn cuLibraryGetGlobal(
@@ -203,7 +289,11 @@ pub(super) unsafe fn cuLibraryGetGlobal(
     Ok(())
 }
 
-pub(super) unsafe fn cuKernelGetFunction(call: &Call<'_>, p_func: *mut Handle, kernel: Handle) -> Outcome {
+pub(super) unsafe fn cuKernelGetFunction(
+    call: &Call<'_>,
+    p_func: *mut Handle,
+    kernel: Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let found = function_in(call, &mut state, context, number(kernel))?;
     let function = state.functions[&found].clone();
@@ -213,9 +303,16 @@ pub(super) unsafe fn cuKernelGetFunction(call: &Call<'_>, p_func: *mut Handle, k
     unsafe { put(p_func, handle(found), "pFunc") }
 }
 
-pub(super) unsafe fn cuKernelGetLibrary(call: &Call<'_>, p_lib: *mut Handle, kernel: Handle) -> Outcome {
+pub(super) unsafe fn cuKernelGetLibrary(
+    call: &Call<'_>,
+    p_lib: *mut Handle,
+    kernel: Handle,
+) -> Outcome {
     let state = call.state()?;
-    let found = state.kernels.get(&number(kernel)).ok_or_else(|| state.unknown("kernel", number(kernel)))?;
+    let found = state
+        .kernels
+        .get(&number(kernel))
+        .ok_or_else(|| state.unknown("kernel", number(kernel)))?;
     // SAFETY: the C interface's contract.
     unsafe { put(p_lib, handle(found.0), "pLib") }
 }
@@ -230,12 +327,21 @@ fn on_device(call: &Call<'_>, kernel: Handle, dev: Option<c_int>) -> Outcome<Arc
     let context = match (current, dev) {
         (Some(context), _) => context,
         (None, Some(dev)) => state.devices[state.device(dev)?].primary,
-        (None, None) => return Err(Failure::new(code::INVALID_CONTEXT, "no context is current to the thread")),
+        (None, None) => {
+            return Err(Failure::new(
+                code::INVALID_CONTEXT,
+                "no context is current to the thread",
+            ));
+        }
     };
     function::function(call, &mut state, context, kernel)
 }
 
-pub(super) unsafe fn cuKernelGetName(call: &Call<'_>, name: *mut *const c_char, hfunc: Handle) -> Outcome {
+pub(super) unsafe fn cuKernelGetName(
+    call: &Call<'_>,
+    name: *mut *const c_char,
+    hfunc: Handle,
+) -> Outcome {
     let function = on_device(call, hfunc, None)?;
     // SAFETY: the C interface's contract.
     unsafe { put(name, function.c_name.as_ptr(), "name") }
@@ -250,7 +356,13 @@ pub(super) unsafe fn cuKernelGetAttribute(
 ) -> Outcome {
     let function = on_device(call, kernel, Some(dev))?;
     // SAFETY: the C interface's contract.
-    unsafe { put(pi, function::attribute(&function, attrib, &call.machine.settings)?, "pi") }
+    unsafe {
+        put(
+            pi,
+            function::attribute(&function, attrib, &call.machine.settings)?,
+            "pi",
+        )
+    }
 }
 
 pub(super) unsafe fn cuKernelSetAttribute(
@@ -264,7 +376,12 @@ pub(super) unsafe fn cuKernelSetAttribute(
     function::set_attribute(&function, attrib, val, &call.machine.settings)
 }
 
-pub(super) unsafe fn cuKernelSetCacheConfig(call: &Call<'_>, kernel: Handle, _config: c_uint, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuKernelSetCacheConfig(
+    call: &Call<'_>,
+    kernel: Handle,
+    _config: c_uint,
+    dev: c_int,
+) -> Outcome {
     on_device(call, kernel, Some(dev)).map(drop)
 }
 
@@ -280,10 +397,20 @@ pub(super) unsafe fn cuKernelGetParamInfo(
     unsafe { function::parameter(&function, param_index, param_offset, param_size) }
 }
 
-pub(super) unsafe fn cuKernelGetParamCount(call: &Call<'_>, kernel: Handle, param_count: *mut usize) -> Outcome {
+pub(super) unsafe fn cuKernelGetParamCount(
+    call: &Call<'_>,
+    kernel: Handle,
+    param_count: *mut usize,
+) -> Outcome {
     let function = on_device(call, kernel, None)?;
     // SAFETY: the C interface's contract.
-    unsafe { put(param_count, function.decoded()?.entry.params.len(), "paramCount") }
+    unsafe {
+        put(
+            param_count,
+            function.decoded()?.entry.params.len(),
+            "paramCount",
+        )
+    }
 }
 
 pub(super) unsafe fn cuLinkCreate_v2(
@@ -307,7 +434,9 @@ const INPUT_LIBRARY: c_uint = 4;
 
 fn add(call: &Call<'_>, link: Handle, kind: c_uint, text: &str, name: &str) -> Outcome {
     if kind != INPUT_PTX {
-        let message = format!("{name}: input of kind {kind}; the virtual GPU links PTX (kind {INPUT_PTX}) only");
+        let message = format!(
+            "{name}: input of kind {kind}; the virtual GPU links PTX (kind {INPUT_PTX}) only"
+        );
         return Err(Failure::new(code::NO_BINARY_FOR_GPU, message));
     }
     parse(call, text).map_err(|failure| {
@@ -316,7 +445,12 @@ fn add(call: &Call<'_>, link: Handle, kind: c_uint, text: &str, name: &str) -> O
     })?;
     let mut state = call.state()?;
     let missing = state.unknown("link", number(link));
-    state.links.get_mut(&number(link)).ok_or(missing)?.texts.push(text.to_string());
+    state
+        .links
+        .get_mut(&number(link))
+        .ok_or(missing)?
+        .texts
+        .push(text.to_string());
     Ok(())
 }
 
@@ -336,13 +470,20 @@ pub(super) unsafe fn cuLinkAddData_v2(
     }
     // SAFETY: the C interface's contract.
     let (bytes, name) = unsafe {
-        let name = if name.is_null() { "unnamed" } else { text(name, "name")? };
+        let name = if name.is_null() {
+            "unnamed"
+        } else {
+            text(name, "name")?
+        };
         (std::slice::from_raw_parts(data.cast::<u8>(), size), name)
     };
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(size);
     let content = std::str::from_utf8(&bytes[..end]);
     if kind == INPUT_PTX && content.is_err() {
-        return Err(Failure::new(code::INVALID_PTX, format!("{name}: the PTX is not text")));
+        return Err(Failure::new(
+            code::INVALID_PTX,
+            format!("{name}: the PTX is not text"),
+        ));
     }
     add(call, state, kind, content.unwrap_or(""), name)
 }
@@ -373,7 +514,9 @@ fn concatenated(texts: &[String]) -> String {
     for text in texts.iter().skip(1) {
         out.push('\n');
         let is_header = |line: &str| {
-            [".version", ".target", ".address_size"].iter().any(|word| line.trim_start().starts_with(word))
+            [".version", ".target", ".address_size"]
+                .iter()
+                .any(|word| line.trim_start().starts_with(word))
         };
         for line in text.lines().filter(|line| !is_header(line)) {
             out.push_str(line);
@@ -396,7 +539,8 @@ pub(super) unsafe fn cuLinkComplete(
     if link.texts.len() > 1 {
         parse(call, &text)?;
     }
-    let linked = CString::new(text).map_err(|_| Failure::new(code::INVALID_PTX, "a zero within the text"))?;
+    let linked = CString::new(text)
+        .map_err(|_| Failure::new(code::INVALID_PTX, "a zero within the text"))?;
     let (pointer, size) = (linked.as_ptr(), linked.as_bytes_with_nul().len());
     link.linked = Some(linked);
     // SAFETY: the C interface's contract.

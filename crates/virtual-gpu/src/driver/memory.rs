@@ -20,12 +20,16 @@ pub(crate) fn check_range(state: &State, address: u64, bytes: u64, what: &str) -
     if bytes == 0 {
         return Ok(());
     }
-    let end = address.checked_add(bytes).ok_or_else(|| Failure::invalid(format!("{what} wraps around")))?;
+    let end = address
+        .checked_add(bytes)
+        .ok_or_else(|| Failure::invalid(format!("{what} wraps around")))?;
     let known_end = match range_of(address) {
         None => match host_memory::find(&state.host, address) {
             Some((start, range)) => start + range.size,
             None => {
-                let message = format!("{what} is {address:#x}, a host pointer where a device pointer belongs");
+                let message = format!(
+                    "{what} is {address:#x}, a host pointer where a device pointer belongs"
+                );
                 return Err(Failure::invalid(message));
             }
         },
@@ -33,21 +37,29 @@ pub(crate) fn check_range(state: &State, address: u64, bytes: u64, what: &str) -
             let mut reached = address;
             while reached < end {
                 match state.mapped.range(..=reached).next_back() {
-                    Some((start, mapping)) if reached < start + mapping.size => reached = start + mapping.size,
+                    Some((start, mapping)) if reached < start + mapping.size => {
+                        reached = start + mapping.size
+                    }
                     _ => break,
                 }
             }
             reached
         }
         Some(index) => {
-            let found = state.devices.get(index).and_then(|device| device.memory.find(address));
+            let found = state
+                .devices
+                .get(index)
+                .and_then(|device| device.memory.find(address));
             found.map_or(address, |(start, allocation)| start + allocation.size)
         }
     };
     if known_end >= end {
         return Ok(());
     }
-    let message = format!("{what} is {bytes} bytes at {address:#x}; {}", state.describe(known_end.max(address)));
+    let message = format!(
+        "{what} is {bytes} bytes at {address:#x}; {}",
+        state.describe(known_end.max(address))
+    );
     Err(Failure::invalid(message))
 }
 
@@ -66,8 +78,13 @@ pub(crate) fn allocate(call: &Call<'_>, context: u64, size: u64, origin: Origin)
 
 impl State {
     fn frees_are_queued(&self) -> bool {
-        let streams = self.busy.iter().filter_map(|stream| self.streams.get(stream));
-        streams.flat_map(|stream| &stream.queue).any(|command| matches!(command.work, Work::Free { .. }))
+        let streams = self
+            .busy
+            .iter()
+            .filter_map(|stream| self.streams.get(stream));
+        streams
+            .flat_map(|stream| &stream.queue)
+            .any(|command| matches!(command.work, Work::Free { .. }))
     }
 }
 
@@ -94,13 +111,18 @@ pub(super) unsafe fn cuMemAllocPitch_v2(
     element_size_bytes: c_uint,
 ) -> Outcome {
     if width_in_bytes == 0 || height == 0 || !matches!(element_size_bytes, 4 | 8 | 16) {
-        let message = format!("{height} rows of {width_in_bytes} bytes of elements of {element_size_bytes} bytes");
+        let message = format!(
+            "{height} rows of {width_in_bytes} bytes of elements of {element_size_bytes} bytes"
+        );
         return Err(Failure::invalid(message));
     }
     let pitch = (width_in_bytes as u64).checked_next_multiple_of(PITCH);
     let bytes = pitch.and_then(|pitch| pitch.checked_mul(height as u64));
     let (Some(pitch), Some(bytes)) = (pitch, bytes) else {
-        return Err(Failure::new(code::OUT_OF_MEMORY, "the size does not fit into 64 bits"));
+        return Err(Failure::new(
+            code::OUT_OF_MEMORY,
+            "the size does not fit into 64 bits",
+        ));
     };
     // SAFETY: the C interface's contract.
     unsafe {
@@ -128,7 +150,11 @@ pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
     super::pool::free(&mut state, dptr, call.number())
 }
 
-pub(super) unsafe fn cuMemGetInfo_v2(call: &Call<'_>, free: *mut usize, total: *mut usize) -> Outcome {
+pub(super) unsafe fn cuMemGetInfo_v2(
+    call: &Call<'_>,
+    free: *mut usize,
+    total: *mut usize,
+) -> Outcome {
     let (state, context) = call.current()?;
     let memory = &state.devices[state.context(context)?.device].memory;
     // SAFETY: the C interface's contract.
@@ -153,20 +179,55 @@ fn look_up(state: &State, address: u64) -> Option<Known> {
     match range_of(address) {
         None => {
             let (start, range) = host_memory::find(&state.host, address)?;
-            let HostRange { size, context, device, id, kind, .. } = *range;
-            Some(Known { start, size, context, device, id, host: Some(kind), pool: 0 })
+            let HostRange {
+                size,
+                context,
+                device,
+                id,
+                kind,
+                ..
+            } = *range;
+            Some(Known {
+                start,
+                size,
+                context,
+                device,
+                id,
+                host: Some(kind),
+                pool: 0,
+            })
         }
         Some(RESERVED_INDEX) => {
             let (&start, mapping) = state.mapped.range(..=address).next_back()?;
             let (size, device) = (mapping.size, mapping.device);
             let context = state.devices[device].primary;
-            (address - start < size).then_some(Known { start, size, context, device, id: mapping.handle, host: None, pool: 0 })
+            (address - start < size).then_some(Known {
+                start,
+                size,
+                context,
+                device,
+                id: mapping.handle,
+                host: None,
+                pool: 0,
+            })
         }
         Some(device) => {
             let (start, allocation) = state.devices.get(device)?.memory.find(address)?;
-            let pool = if let Origin::Pool(pool) = allocation.origin { pool } else { 0 };
+            let pool = if let Origin::Pool(pool) = allocation.origin {
+                pool
+            } else {
+                0
+            };
             let (size, context, id) = (allocation.size, allocation.context, allocation.id);
-            Some(Known { start, size, context, device, id, host: None, pool })
+            Some(Known {
+                start,
+                size,
+                context,
+                device,
+                id,
+                host: None,
+                pool,
+            })
         }
     }
 }
@@ -179,7 +240,10 @@ pub(super) unsafe fn cuMemGetAddressRange_v2(
 ) -> Outcome {
     let (state, _) = call.current()?;
     let known = look_up(&state, dptr).ok_or_else(|| {
-        Failure::new(code::NOT_FOUND, format!("{dptr:#x} is not allocated: {}", state.describe(dptr)))
+        Failure::new(
+            code::NOT_FOUND,
+            format!("{dptr:#x} is not allocated: {}", state.describe(dptr)),
+        )
     })?;
     // SAFETY: the C interface's contract.
     unsafe {
@@ -196,21 +260,42 @@ fn allocate_host(call: &Call<'_>, bytes: usize, kind: HostKind, flags: u32) -> O
     }
     let device = state.context(context)?.device;
     let settings = &call.machine.settings;
-    let block = HostBlock::new(bytes, settings.poison as usize)
-        .ok_or_else(|| Failure::new(code::OUT_OF_MEMORY, format!("the host has no {bytes} bytes")))?;
+    let block = HostBlock::new(bytes, settings.poison as usize).ok_or_else(|| {
+        Failure::new(
+            code::OUT_OF_MEMORY,
+            format!("the host has no {bytes} bytes"),
+        )
+    })?;
     let (address, id) = (block.address(), state.next_sequence());
     let checks = settings.checks;
     // The host may write to page-locked and managed memory without the driver's knowledge, so only races are looked for.
-    let shadow = checks.stream_races.then(|| Arc::new(Shadow::new(bytes, false, true)));
-    let range =
-        HostRange { size: bytes as u64, kind, flags, context, device, id, shadow, _block: Some(Arc::new(block)) };
+    let shadow = checks
+        .stream_races
+        .then(|| Arc::new(Shadow::new(bytes, false, true)));
+    let range = HostRange {
+        size: bytes as u64,
+        kind,
+        flags,
+        context,
+        device,
+        id,
+        shadow,
+        _block: Some(Arc::new(block)),
+    };
     Arc::make_mut(&mut state.host).insert(address, range);
     Ok(address)
 }
 
-pub(super) unsafe fn cuMemAllocManaged(call: &Call<'_>, dptr: *mut u64, bytesize: usize, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuMemAllocManaged(
+    call: &Call<'_>,
+    dptr: *mut u64,
+    bytesize: usize,
+    flags: c_uint,
+) -> Outcome {
     if !(1..=4).contains(&flags) {
-        return Err(Failure::invalid(format!("{flags} are no flags of managed memory")));
+        return Err(Failure::invalid(format!(
+            "{flags} are no flags of managed memory"
+        )));
     }
     if dptr.is_null() {
         return Err(Failure::invalid("dptr is null"));
@@ -224,8 +309,14 @@ pub(super) unsafe fn cuMemAllocManaged(call: &Call<'_>, dptr: *mut u64, bytesize
 fn check_managed(call: &Call<'_>, address: u64, bytes: usize) -> Outcome {
     let (state, _) = call.current()?;
     match host_memory::find(&state.host, address) {
-        Some((start, range)) if range.kind == HostKind::Managed && address - start + bytes as u64 <= range.size => Ok(()),
-        _ => Err(Failure::invalid(format!("{bytes} bytes at {address:#x} are not managed memory"))),
+        Some((start, range))
+            if range.kind == HostKind::Managed && address - start + bytes as u64 <= range.size =>
+        {
+            Ok(())
+        }
+        _ => Err(Failure::invalid(format!(
+            "{bytes} bytes at {address:#x} are not managed memory"
+        ))),
     }
 }
 
@@ -238,7 +329,9 @@ pub(super) unsafe fn cuMemAdvise(
 ) -> Outcome {
     check_managed(call, dev_ptr, count)?;
     if !(1..=6).contains(&advice) {
-        return Err(Failure::invalid(format!("no advice has the number {advice}")));
+        return Err(Failure::invalid(format!(
+            "no advice has the number {advice}"
+        )));
     }
     // -1 is the host; advice about reading mostly ignores the device.
     if device != -1 && advice > 2 {
@@ -280,7 +373,8 @@ pub(super) unsafe fn cuMemPrefetchAsync(
         state.device(dst_device)?;
     }
     let stream = state.stream(context, number(h_stream))?;
-    call.machine.submit(state, stream, Work::Nothing, Vec::new())
+    call.machine
+        .submit(state, stream, Work::Nothing, Vec::new())
 }
 
 pub(super) unsafe fn cuMemPrefetchAsync_v2(
@@ -295,9 +389,16 @@ pub(super) unsafe fn cuMemPrefetchAsync_v2(
     unsafe { cuMemPrefetchAsync(call, dev_ptr, count, location_device(location)?, h_stream) }
 }
 
-pub(super) unsafe fn cuMemHostAlloc(call: &Call<'_>, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuMemHostAlloc(
+    call: &Call<'_>,
+    pp: *mut *mut c_void,
+    bytesize: usize,
+    flags: c_uint,
+) -> Outcome {
     if flags & !7 != 0 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of page-locked memory")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of page-locked memory"
+        )));
     }
     if pp.is_null() {
         return Err(Failure::invalid("pp is null"));
@@ -307,7 +408,11 @@ pub(super) unsafe fn cuMemHostAlloc(call: &Call<'_>, pp: *mut *mut c_void, bytes
     unsafe { put(pp, address as *mut c_void, "pp") }
 }
 
-pub(super) unsafe fn cuMemAllocHost_v2(call: &Call<'_>, pp: *mut *mut c_void, bytesize: usize) -> Outcome {
+pub(super) unsafe fn cuMemAllocHost_v2(
+    call: &Call<'_>,
+    pp: *mut *mut c_void,
+    bytesize: usize,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { cuMemHostAlloc(call, pp, bytesize, 0) }
 }
@@ -317,8 +422,18 @@ fn forget_host(call: &Call<'_>, pointer: *mut c_void, kind: HostKind, missing: u
     // Commands may still use the memory.
     let mut state = call.drain_context(state, context);
     let start = pointer as u64;
-    if !state.host.get(&start).is_some_and(|range| range.kind == kind) {
-        return Err(Failure::new(missing, format!("no {kind:?} memory starts at {start:#x}; {}", state.describe(start))));
+    if !state
+        .host
+        .get(&start)
+        .is_some_and(|range| range.kind == kind)
+    {
+        return Err(Failure::new(
+            missing,
+            format!(
+                "no {kind:?} memory starts at {start:#x}; {}",
+                state.describe(start)
+            ),
+        ));
     }
     Arc::make_mut(&mut state.host).remove(&start);
     Ok(())
@@ -328,18 +443,34 @@ pub(super) unsafe fn cuMemFreeHost(call: &Call<'_>, p: *mut c_void) -> Outcome {
     forget_host(call, p, HostKind::Pinned, code::INVALID_VALUE)
 }
 
-pub(super) unsafe fn cuMemHostRegister_v2(call: &Call<'_>, p: *mut c_void, bytesize: usize, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuMemHostRegister_v2(
+    call: &Call<'_>,
+    p: *mut c_void,
+    bytesize: usize,
+    flags: c_uint,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let start = p as u64;
-    if p.is_null() || bytesize == 0 || range_of(start).is_some() || start.checked_add(bytesize as u64).is_none() {
-        return Err(Failure::invalid(format!("{bytesize} bytes at {start:#x} are no host memory")));
+    if p.is_null()
+        || bytesize == 0
+        || range_of(start).is_some()
+        || start.checked_add(bytesize as u64).is_none()
+    {
+        return Err(Failure::invalid(format!(
+            "{bytesize} bytes at {start:#x} are no host memory"
+        )));
     }
     if flags & !0xf != 0 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of registered memory")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of registered memory"
+        )));
     }
     let before = state.host.range(..start + bytesize as u64).next_back();
     if before.is_some_and(|(other, range)| other + range.size > start) {
-        return Err(Failure::new(code::HOST_MEMORY_ALREADY_REGISTERED, format!("{start:#x} is registered already")));
+        return Err(Failure::new(
+            code::HOST_MEMORY_ALREADY_REGISTERED,
+            format!("{start:#x} is registered already"),
+        ));
     }
     let device = state.context(context)?.device;
     let id = state.next_sequence();
@@ -358,7 +489,12 @@ pub(super) unsafe fn cuMemHostRegister_v2(call: &Call<'_>, p: *mut c_void, bytes
 }
 
 pub(super) unsafe fn cuMemHostUnregister(call: &Call<'_>, p: *mut c_void) -> Outcome {
-    forget_host(call, p, HostKind::Registered, code::HOST_MEMORY_NOT_REGISTERED)
+    forget_host(
+        call,
+        p,
+        HostKind::Registered,
+        code::HOST_MEMORY_NOT_REGISTERED,
+    )
 }
 
 pub(super) unsafe fn cuMemHostGetDevicePointer_v2(
@@ -369,16 +505,27 @@ pub(super) unsafe fn cuMemHostGetDevicePointer_v2(
 ) -> Outcome {
     let (state, _) = call.current()?;
     if flags != 0 || host_memory::find(&state.host, p as u64).is_none() {
-        return Err(Failure::invalid(format!("{:#x} is neither page-locked nor registered", p as u64)));
+        return Err(Failure::invalid(format!(
+            "{:#x} is neither page-locked nor registered",
+            p as u64
+        )));
     }
     // SAFETY: the C interface's contract.
     unsafe { put(pdptr, p as u64, "pdptr") }
 }
 
-pub(super) unsafe fn cuMemHostGetFlags(call: &Call<'_>, p_flags: *mut c_uint, p: *mut c_void) -> Outcome {
+pub(super) unsafe fn cuMemHostGetFlags(
+    call: &Call<'_>,
+    p_flags: *mut c_uint,
+    p: *mut c_void,
+) -> Outcome {
     let (state, _) = call.current()?;
-    let (_, range) = host_memory::find(&state.host, p as u64)
-        .ok_or_else(|| Failure::invalid(format!("{:#x} is neither page-locked nor registered", p as u64)))?;
+    let (_, range) = host_memory::find(&state.host, p as u64).ok_or_else(|| {
+        Failure::invalid(format!(
+            "{:#x} is neither page-locked nor registered",
+            p as u64
+        ))
+    })?;
     // SAFETY: the C interface's contract.
     unsafe { put(p_flags, range.flags, "pFlags") }
 }
@@ -403,7 +550,9 @@ unsafe fn pointer_attribute(
         match attribute {
             1 => put(data.cast(), handle(number(|known| known.context)), "data"),
             2 => {
-                let managed = known.as_ref().is_some_and(|known| known.host == Some(HostKind::Managed));
+                let managed = known
+                    .as_ref()
+                    .is_some_and(|known| known.host == Some(HostKind::Managed));
                 let kind = match (&known, on_host && !managed) {
                     (None, _) => 0,
                     (_, true) => MEMORY_HOST,
@@ -411,28 +560,46 @@ unsafe fn pointer_attribute(
                 };
                 put(data.cast(), kind, "data")
             }
-            3 => put(data.cast(), if known.is_some() { address } else { 0 }, "data"),
+            3 => put(
+                data.cast(),
+                if known.is_some() { address } else { 0 },
+                "data",
+            ),
             4 => {
                 if !on_host && !lenient {
-                    return Err(Failure::invalid(format!("{address:#x} has no host pointer")));
+                    return Err(Failure::invalid(format!(
+                        "{address:#x} has no host pointer"
+                    )));
                 }
                 put(data.cast(), if on_host { address } else { 0 }, "data")
             }
             6 => put(data.cast::<u8>(), 0, "data"),
             7 => put(data.cast(), number(|known| known.id), "data"),
             8 => {
-                let managed = known.as_ref().is_some_and(|known| known.host == Some(HostKind::Managed));
+                let managed = known
+                    .as_ref()
+                    .is_some_and(|known| known.host == Some(HostKind::Managed));
                 put(data.cast::<u8>(), u8::from(managed), "data")
             }
-            9 => put(data.cast::<c_int>(), known.as_ref().map_or(-2, |known| known.device as c_int), "data"),
+            9 => put(
+                data.cast::<c_int>(),
+                known.as_ref().map_or(-2, |known| known.device as c_int),
+                "data",
+            ),
             10 | 15 => put(data.cast::<u8>(), 0, "data"),
             11 => put(data.cast(), number(|known| known.start), "data"),
             12 => put(data.cast(), number(|known| known.size) as usize, "data"),
             13 => put(data.cast::<u8>(), u8::from(known.is_some()), "data"),
             14 => put(data.cast::<u64>(), 0, "data"),
-            16 => put(data.cast::<c_uint>(), if known.is_some() { 3 } else { 0 }, "data"),
+            16 => put(
+                data.cast::<c_uint>(),
+                if known.is_some() { 3 } else { 0 },
+                "data",
+            ),
             17 => put(data.cast(), handle(number(|known| known.pool)), "data"),
-            _ => Err(Failure::invalid(format!("pointer attribute {attribute} is not supported"))),
+            _ => Err(Failure::invalid(format!(
+                "pointer attribute {attribute} is not supported"
+            ))),
         }
     }
 }
@@ -476,7 +643,9 @@ pub(super) unsafe fn cuPointerSetAttribute(
 ) -> Outcome {
     let (state, _) = call.current()?;
     if look_up(&state, ptr).is_none() || attribute != 6 {
-        return Err(Failure::invalid(format!("attribute {attribute} of {ptr:#x} cannot be set")));
+        return Err(Failure::invalid(format!(
+            "attribute {attribute} of {ptr:#x} cannot be set"
+        )));
     }
     Ok(())
 }

@@ -65,7 +65,8 @@ impl Function {
 
     /// The decoded kernel, or the failure that the driver answers with.
     pub(crate) fn decoded(&self) -> Outcome<&Kernel> {
-        self.kernel().map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))
+        self.kernel()
+            .map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))
     }
 }
 
@@ -85,13 +86,25 @@ impl JitLogs {
     ///
     /// # Safety
     /// Both lists have `count` elements, and the values are what the options say.
-    pub(crate) unsafe fn read(count: c_uint, options: *const c_uint, values: *mut *mut c_void) -> Outcome<JitLogs> {
+    pub(crate) unsafe fn read(
+        count: c_uint,
+        options: *const c_uint,
+        values: *mut *mut c_void,
+    ) -> Outcome<JitLogs> {
         // SAFETY: the caller's promise.
         let (options, given) = unsafe {
             let count = count as usize;
-            (list(options, count, "options")?, list(values.cast_const(), count, "optionValues")?)
+            (
+                list(options, count, "options")?,
+                list(values.cast_const(), count, "optionValues")?,
+            )
         };
-        let value_of = |option| options.iter().position(|other| *other == option).map(|index| given[index]);
+        let value_of = |option| {
+            options
+                .iter()
+                .position(|other| *other == option)
+                .map(|index| given[index])
+        };
         let place_of = |option| options.iter().position(|other| *other == option);
         let buffer = |buffer, size| {
             let (buffer, size) = (value_of(buffer)?, value_of(size)?);
@@ -112,18 +125,29 @@ impl JitLogs {
     /// # Safety
     /// The buffers and values that were read are still there.
     pub(crate) unsafe fn write(&self, info: &str, error: &str) {
-        let texts = [(self.info, self.info_length, info), (self.error, self.error_length, error)];
+        let texts = [
+            (self.info, self.info_length, info),
+            (self.error, self.error_length, error),
+        ];
         for (buffer, place, text) in texts {
-            let Some((buffer, size)) = buffer.filter(|(buffer, size)| !buffer.is_null() && *size > 0) else {
+            let Some((buffer, size)) =
+                buffer.filter(|(buffer, size)| !buffer.is_null() && *size > 0)
+            else {
                 continue;
             };
             let length = text.len().min(size - 1);
             // SAFETY: the buffer has `size` bytes, and `place` is an index of the values (the caller's promise).
             unsafe {
-                buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), length);
+                buffer
+                    .cast::<u8>()
+                    .copy_from_nonoverlapping(text.as_ptr(), length);
                 buffer.add(length).write(0);
                 if let Some(place) = place {
-                    self.values.add(place).write_unaligned(if text.is_empty() { 0 } else { length + 1 } as *mut c_void);
+                    self.values.add(place).write_unaligned(if text.is_empty() {
+                        0
+                    } else {
+                        length + 1
+                    } as *mut c_void);
                 }
             }
         }
@@ -141,7 +165,9 @@ pub(crate) unsafe fn image_text<'i>(image: *const c_void) -> Outcome<&'i str> {
     // SAFETY: an image has at least a byte, and a text or a header more than four unless a zero ends it before.
     let start: Vec<u8> = unsafe {
         let bytes = image.cast::<u8>();
-        (0..4).map_while(|index| Some(bytes.add(index).read()).filter(|byte| *byte != 0)).collect()
+        (0..4)
+            .map_while(|index| Some(bytes.add(index).read()).filter(|byte| *byte != 0))
+            .collect()
     };
     let machine_code = match start[..] {
         [0x7f, b'E', b'L', b'F'] => Some("a cubin"),
@@ -150,12 +176,18 @@ pub(crate) unsafe fn image_text<'i>(image: *const c_void) -> Outcome<&'i str> {
         _ => None,
     };
     if let Some(what) = machine_code {
-        let message = format!("the image is {what}; the virtual GPU executes PTX, so hand it the PTX text");
+        let message =
+            format!("the image is {what}; the virtual GPU executes PTX, so hand it the PTX text");
         return Err(Failure::new(code::NO_BINARY_FOR_GPU, message));
     }
     // SAFETY: it is a text, which ends with a zero.
     let text = unsafe { CStr::from_ptr(image.cast()) };
-    text.to_str().map_err(|_| Failure::new(code::INVALID_IMAGE, "the image is neither PTX nor anything known"))
+    text.to_str().map_err(|_| {
+        Failure::new(
+            code::INVALID_IMAGE,
+            "the image is neither PTX nor anything known",
+        )
+    })
 }
 
 /// The newest PTX that a CUDA version loads.
@@ -173,28 +205,42 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
 /// Parses a text and checks that the driver and the devices may run it.
 pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
     let settings = &call.machine.settings;
-    let module = ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))?;
+    let module =
+        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))?;
     let newest = newest_ptx(settings.driver_version);
     if module.version > newest {
         let ((major, minor), (most, least)) = (module.version, newest);
-        let message = format!("the PTX is of version {major}.{minor}; a driver of this CUDA version loads up to {most}.{least}");
+        let message = format!(
+            "the PTX is of version {major}.{minor}; a driver of this CUDA version loads up to {most}.{least}"
+        );
         return Err(Failure::new(code::UNSUPPORTED_PTX_VERSION, message));
     }
     let (major, minor) = settings.capability;
     let device = major * 10 + minor;
     if module.target > device || module.target_suffix.is_some() && module.target != device {
         let suffix = module.target_suffix.map(String::from).unwrap_or_default();
-        let message = format!("the PTX is for sm_{}{suffix}, the device is sm_{device}", module.target);
+        let message = format!(
+            "the PTX is for sm_{}{suffix}, the device is sm_{device}",
+            module.target
+        );
         return Err(Failure::new(code::INVALID_PTX, message));
     }
     if module.address_size != 64 {
-        return Err(Failure::new(code::INVALID_PTX, "the PTX is for 32-bit addresses"));
+        return Err(Failure::new(
+            code::INVALID_PTX,
+            "the PTX is for 32-bit addresses",
+        ));
     }
     Ok(Arc::new(module))
 }
 
 /// Makes a module of a parsed text in a context.
-pub(crate) fn instantiate(call: &Call<'_>, state: &mut State, context: u64, parsed: &Arc<ast::Module>) -> Outcome<u64> {
+pub(crate) fn instantiate(
+    call: &Call<'_>,
+    state: &mut State,
+    context: u64,
+    parsed: &Arc<ast::Module>,
+) -> Outcome<u64> {
     let device = state.context(context)?.device;
     let mut addresses = Vec::with_capacity(parsed.variables.len());
     for variable in &parsed.variables {
@@ -226,7 +272,12 @@ pub(crate) fn instantiate(call: &Call<'_>, state: &mut State, context: u64, pars
             initialize(state, device, variable, address, &addresses);
         }
     }
-    let module = Module { context, parsed: parsed.clone(), addresses: addresses.into(), functions: HashMap::new() };
+    let module = Module {
+        context,
+        parsed: parsed.clone(),
+        addresses: addresses.into(),
+        functions: HashMap::new(),
+    };
     let handle = state.new_handle();
     state.modules.insert(handle, module);
     Ok(handle)
@@ -239,7 +290,13 @@ fn release(call: &Call<'_>, state: &mut State, device: usize, addresses: &[u64])
 }
 
 /// Writes a variable's initial value.
-fn initialize(state: &State, device: usize, variable: &ast::Variable, address: u64, addresses: &[u64]) {
+fn initialize(
+    state: &State,
+    device: usize,
+    variable: &ast::Variable,
+    address: u64,
+    addresses: &[u64],
+) {
     let Some((start, allocation)) = state.devices[device].memory.find(address) else {
         return;
     };
@@ -251,7 +308,9 @@ fn initialize(state: &State, device: usize, variable: &ast::Variable, address: u
             ast::Init::Address { symbol, offset, .. } => {
                 let base = match symbol {
                     ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(*function),
-                    ast::Symbol::Module(other) => addresses.get(*other as usize).copied().unwrap_or(0),
+                    ast::Symbol::Module(other) => {
+                        addresses.get(*other as usize).copied().unwrap_or(0)
+                    }
                     _ => 0,
                 };
                 base.wrapping_add(*offset as u64)
@@ -264,7 +323,11 @@ fn initialize(state: &State, device: usize, variable: &ast::Variable, address: u
     }
     let region = allocation.region(start);
     // SAFETY: the allocation has that many bytes, and is not known to anyone yet.
-    unsafe { region.host.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    unsafe {
+        region
+            .host
+            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+    };
     if let Some(shadow) = &allocation.shadow {
         shadow.mark_written(0, allocation.size);
     }
@@ -278,7 +341,11 @@ pub(crate) fn unload(call: &Call<'_>, state: &mut State, module: u64) {
     for function in old.functions.values() {
         state.functions.remove(function);
     }
-    if let Some(device) = state.contexts.get(&old.context).map(|context| context.device) {
+    if let Some(device) = state
+        .contexts
+        .get(&old.context)
+        .map(|context| context.device)
+    {
         release(call, state, device, &old.addresses);
     }
 }
@@ -307,26 +374,56 @@ pub(crate) fn function_handle(state: &mut State, module: u64, index: u32) -> Out
     };
     let handle = state.new_handle();
     state.functions.insert(handle, Arc::new(function));
-    state.modules.get_mut(&module).expect("looked up above").functions.insert(index, handle);
+    state
+        .modules
+        .get_mut(&module)
+        .expect("looked up above")
+        .functions
+        .insert(index, handle);
     Ok(handle)
 }
 
 /// The index of a kernel that has a body.
 pub(crate) fn kernel_index(parsed: &ast::Module, name: &str) -> Option<u32> {
-    let found = parsed.functions.iter().position(|f| f.entry && f.body.is_some() && f.name == name)?;
+    let found = parsed
+        .functions
+        .iter()
+        .position(|f| f.entry && f.body.is_some() && f.name == name)?;
     Some(found as u32)
 }
 
 /// The failure for a name that a module does not have.
 pub(crate) fn no_symbol(what: &str, name: &str, parsed: &ast::Module) -> Failure {
     let names: Vec<&str> = match what {
-        "kernel" => parsed.functions.iter().filter(|f| f.entry).map(|f| f.name.as_str()).take(5).collect(),
-        _ => parsed.variables.iter().map(|variable| variable.name.as_str()).take(5).collect(),
+        "kernel" => parsed
+            .functions
+            .iter()
+            .filter(|f| f.entry)
+            .map(|f| f.name.as_str())
+            .take(5)
+            .collect(),
+        _ => parsed
+            .variables
+            .iter()
+            .map(|variable| variable.name.as_str())
+            .take(5)
+            .collect(),
     };
-    Failure::new(code::NOT_FOUND, format!("the module has no {what} {name:?}; it has {}", names.join(", ")))
+    Failure::new(
+        code::NOT_FOUND,
+        format!(
+            "the module has no {what} {name:?}; it has {}",
+            names.join(", ")
+        ),
+    )
 }
 
-unsafe fn load(call: &Call<'_>, module: *mut Handle, image: *const c_void, logs: &JitLogs) -> Outcome {
+unsafe fn load(
+    call: &Call<'_>,
+    module: *mut Handle,
+    image: *const c_void,
+    logs: &JitLogs,
+) -> Outcome {
     let (state, context) = call.current()?;
     drop(state);
     if module.is_null() {
@@ -334,7 +431,8 @@ unsafe fn load(call: &Call<'_>, module: *mut Handle, image: *const c_void, logs:
     }
     // SAFETY: the C interface's contract.
     let parsed = unsafe { image_text(image) }.and_then(|text| parse(call, text));
-    let loaded = parsed.and_then(|parsed| instantiate(call, &mut call.machine.state(), context, &parsed));
+    let loaded =
+        parsed.and_then(|parsed| instantiate(call, &mut call.machine.state(), context, &parsed));
     let error = match &loaded {
         Ok(_) => "",
         Err(failure) => failure.message.as_deref().unwrap_or(""),
@@ -346,7 +444,11 @@ unsafe fn load(call: &Call<'_>, module: *mut Handle, image: *const c_void, logs:
     }
 }
 
-pub(super) unsafe fn cuModuleLoad(call: &Call<'_>, module: *mut Handle, fname: *const c_char) -> Outcome {
+pub(super) unsafe fn cuModuleLoad(
+    call: &Call<'_>,
+    module: *mut Handle,
+    fname: *const c_char,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe {
         let image = read_file(text(fname, "fname")?)?;
@@ -356,13 +458,17 @@ pub(super) unsafe fn cuModuleLoad(call: &Call<'_>, module: *mut Handle, fname: *
 
 /// A file's bytes, with a zero at the end.
 pub(crate) fn read_file(path: &str) -> Outcome<Vec<u8>> {
-    let mut bytes =
-        std::fs::read(path).map_err(|error| Failure::new(code::FILE_NOT_FOUND, format!("{path}: {error}")))?;
+    let mut bytes = std::fs::read(path)
+        .map_err(|error| Failure::new(code::FILE_NOT_FOUND, format!("{path}: {error}")))?;
     bytes.push(0);
     Ok(bytes)
 }
 
-pub(super) unsafe fn cuModuleLoadData(call: &Call<'_>, module: *mut Handle, image: *const c_void) -> Outcome {
+pub(super) unsafe fn cuModuleLoadData(
+    call: &Call<'_>,
+    module: *mut Handle,
+    image: *const c_void,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { load(call, module, image, &JitLogs::default()) }
 }
@@ -382,7 +488,11 @@ pub(super) unsafe fn cuModuleLoadDataEx(
     }
 }
 
-pub(super) unsafe fn cuModuleLoadFatBinary(call: &Call<'_>, module: *mut Handle, fat_cubin: *const c_void) -> Outcome {
+pub(super) unsafe fn cuModuleLoadFatBinary(
+    call: &Call<'_>,
+    module: *mut Handle,
+    fat_cubin: *const c_void,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { load(call, module, fat_cubin, &JitLogs::default()) }
 }
@@ -411,7 +521,8 @@ pub(super) unsafe fn cuModuleGetFunction(
     let Some(owner) = state.modules.get(&module) else {
         return Err(state.unknown("module", module));
     };
-    let index = kernel_index(&owner.parsed, name).ok_or_else(|| no_symbol("kernel", name, &owner.parsed))?;
+    let index = kernel_index(&owner.parsed, name)
+        .ok_or_else(|| no_symbol("kernel", name, &owner.parsed))?;
     let found = function_handle(&mut state, module, index)?;
     let function = state.functions[&found].clone();
     drop(state);
@@ -424,7 +535,9 @@ pub(super) unsafe fn cuModuleGetFunction(
 /// The address and size of a module's variable.
 pub(crate) fn variable(module: &Module, name: &str) -> Outcome<(u64, u64)> {
     let variables = module.parsed.variables.iter().zip(module.addresses.iter());
-    let found = variables.filter(|(_, address)| **address != 0).find(|(variable, _)| variable.name == name);
+    let found = variables
+        .filter(|(_, address)| **address != 0)
+        .find(|(variable, _)| variable.name == name);
     let (variable, &address) = found.ok_or_else(|| no_symbol("variable", name, &module.parsed))?;
     Ok((address, variable.size.unwrap_or(0)))
 }
@@ -439,7 +552,10 @@ pub(super) unsafe fn cuModuleGetGlobal_v2(
     let (state, _) = call.current()?;
     // SAFETY: the C interface's contract.
     let name = unsafe { text(name, "name")? };
-    let module = state.modules.get(&number(hmod)).ok_or_else(|| state.unknown("module", number(hmod)))?;
+    let module = state
+        .modules
+        .get(&number(hmod))
+        .ok_or_else(|| state.unknown("module", number(hmod)))?;
     let (address, size) = variable(module, name)?;
     // SAFETY: the C interface's contract.
     unsafe {
@@ -458,12 +574,21 @@ pub(super) unsafe fn cuModuleGetLoadingMode(_call: &Call<'_>, mode: *mut c_uint)
 /// Indices of a module's kernels.
 pub(crate) fn kernels(parsed: &ast::Module) -> Vec<u32> {
     let all = parsed.functions.iter().enumerate();
-    all.filter(|(_, function)| function.entry && function.body.is_some()).map(|(index, _)| index as u32).collect()
+    all.filter(|(_, function)| function.entry && function.body.is_some())
+        .map(|(index, _)| index as u32)
+        .collect()
 }
 
-pub(super) unsafe fn cuModuleGetFunctionCount(call: &Call<'_>, count: *mut c_uint, hmod: Handle) -> Outcome {
+pub(super) unsafe fn cuModuleGetFunctionCount(
+    call: &Call<'_>,
+    count: *mut c_uint,
+    hmod: Handle,
+) -> Outcome {
     let (state, _) = call.current()?;
-    let module = state.modules.get(&number(hmod)).ok_or_else(|| state.unknown("module", number(hmod)))?;
+    let module = state
+        .modules
+        .get(&number(hmod))
+        .ok_or_else(|| state.unknown("module", number(hmod)))?;
     // SAFETY: the C interface's contract.
     unsafe { put(count, kernels(&module.parsed).len() as c_uint, "count") }
 }
@@ -475,8 +600,15 @@ pub(super) unsafe fn cuModuleEnumerateFunctions(
     hmod: Handle,
 ) -> Outcome {
     let (mut state, _) = call.current()?;
-    let module = state.modules.get(&number(hmod)).ok_or_else(|| state.unknown("module", number(hmod)))?;
-    for (place, index) in kernels(&module.parsed).into_iter().take(num_functions as usize).enumerate() {
+    let module = state
+        .modules
+        .get(&number(hmod))
+        .ok_or_else(|| state.unknown("module", number(hmod)))?;
+    for (place, index) in kernels(&module.parsed)
+        .into_iter()
+        .take(num_functions as usize)
+        .enumerate()
+    {
         let found = function_handle(&mut state, number(hmod), index)?;
         // SAFETY: the C interface's contract: the list has that many places.
         unsafe { put(functions.wrapping_add(place), handle(found), "functions")? };

@@ -16,9 +16,15 @@ pub(crate) struct Plan {
 
 /// Runs a graph's nodes; in deferred mode in any order that its edges allow.
 pub(super) fn run(plan: &Plan, place: &mut Surroundings<'_>) -> Result<(), Trouble> {
-    let _running = plan.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _running = plan
+        .running
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if place.machine.settings.streams == Streams::Eager {
-        return plan.steps.iter().try_for_each(|(work, _)| step(work, place));
+        return plan
+            .steps
+            .iter()
+            .try_for_each(|(work, _)| step(work, place));
     }
     let mut done = vec![false; plan.steps.len()];
     for _ in 0..plan.steps.len() {
@@ -26,7 +32,9 @@ pub(super) fn run(plan: &Plan, place: &mut Surroundings<'_>) -> Result<(), Troub
             .filter(|&index| !done[index] && plan.steps[index].1.iter().all(|&before| done[before]))
             .collect();
         let choice = place.machine.state().random_below(ready.len());
-        let Some(&index) = ready.get(choice) else { break };
+        let Some(&index) = ready.get(choice) else {
+            break;
+        };
         step(&plan.steps[index].0, place)?;
         done[index] = true;
     }

@@ -29,13 +29,21 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool of a device.
     pub(crate) fn new(device: usize) -> Pool {
-        Pool { device, reuse: [1; 3], threshold: 0, used: 0, peak: 0 }
+        Pool {
+            device,
+            reuse: [1; 3],
+            threshold: 0,
+            used: 0,
+            peak: 0,
+        }
     }
 }
 
 /// Frees an allocation of a device.
 pub(crate) fn free(state: &mut State, address: u64, call: u64) -> Outcome {
-    let memory = range_of(address).and_then(|index| state.devices.get_mut(index)).map(|device| &mut device.memory);
+    let memory = range_of(address)
+        .and_then(|index| state.devices.get_mut(index))
+        .map(|device| &mut device.memory);
     if let Some(memory) = memory
         && memory.find(address).is_some_and(|(start, allocation)| {
             start == address && matches!(allocation.origin, Origin::Direct | Origin::Pool(_))
@@ -50,34 +58,52 @@ pub(crate) fn free(state: &mut State, address: u64, call: u64) -> Outcome {
         }
         return Ok(());
     }
-    let message = format!("{address:#x} is not the start of an allocation: {}", state.describe(address));
+    let message = format!(
+        "{address:#x} is not the start of an allocation: {}",
+        state.describe(address)
+    );
     Err(Failure::invalid(message))
 }
 
 fn pool_of(state: &State, pool: u64) -> Outcome<&Pool> {
-    state.pools.get(&pool).ok_or_else(|| state.unknown("pool", pool))
+    state
+        .pools
+        .get(&pool)
+        .ok_or_else(|| state.unknown("pool", pool))
 }
 
-unsafe fn allocate_async(call: &Call<'_>, dptr: *mut u64, bytes: usize, pool: Option<u64>, stream: Handle) -> Outcome {
+unsafe fn allocate_async(
+    call: &Call<'_>,
+    dptr: *mut u64,
+    bytes: usize,
+    pool: Option<u64>,
+    stream: Handle,
+) -> Outcome {
     let (mut state, context) = call.current()?;
     let stream = state.stream(context, number(stream))?;
     if dptr.is_null() {
         return Err(Failure::invalid("dptr is null"));
     }
     if state.stream_mut(stream).capture.is_some() {
-        let message = "allocation in a captured stream would need memory nodes, which are not supported";
+        let message =
+            "allocation in a captured stream would need memory nodes, which are not supported";
         return Err(Failure::new(code::NOT_SUPPORTED, message));
     }
     let own = state.context(state.streams[&stream].context)?.device;
     let pool = pool.unwrap_or(state.devices[own].pool);
     let device = pool_of(&state, pool)?.device;
     // The memory belongs to the pool's device, whatever context asks.
-    let home = if device == own { context } else { state.devices[device].primary };
+    let home = if device == own {
+        context
+    } else {
+        state.devices[device].primary
+    };
     drop(state);
     let address = if device == own {
         allocate(call, home, bytes as u64, Origin::Pool(pool))?
     } else {
-        call.state()?.allocate(call.machine, device, bytes as u64, Origin::Pool(pool), home)?
+        call.state()?
+            .allocate(call.machine, device, bytes as u64, Origin::Pool(pool), home)?
     };
     let mut state = call.state()?;
     if let Some(pool) = state.pools.get_mut(&pool) {
@@ -89,7 +115,12 @@ unsafe fn allocate_async(call: &Call<'_>, dptr: *mut u64, bytes: usize, pool: Op
     unsafe { put(dptr, address, "dptr") }
 }
 
-pub(super) unsafe fn cuMemAllocAsync(call: &Call<'_>, dptr: *mut u64, bytesize: usize, h_stream: Handle) -> Outcome {
+pub(super) unsafe fn cuMemAllocAsync(
+    call: &Call<'_>,
+    dptr: *mut u64,
+    bytesize: usize,
+    h_stream: Handle,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { allocate_async(call, dptr, bytesize, None, h_stream) }
 }
@@ -112,16 +143,28 @@ pub(super) unsafe fn cuMemFreeAsync(call: &Call<'_>, dptr: u64, h_stream: Handle
         return Ok(());
     }
     let device = range_of(dptr).and_then(|index| state.devices.get(index));
-    if !device.is_some_and(|device| device.memory.find(dptr).is_some_and(|(start, _)| start == dptr)) {
-        let message = format!("{dptr:#x} is not the start of an allocation: {}", state.describe(dptr));
+    if !device.is_some_and(|device| {
+        device
+            .memory
+            .find(dptr)
+            .is_some_and(|(start, _)| start == dptr)
+    }) {
+        let message = format!(
+            "{dptr:#x} is not the start of an allocation: {}",
+            state.describe(dptr)
+        );
         return Err(Failure::invalid(message));
     }
-    call.machine.submit(state, stream, Work::Free { address: dptr }, Vec::new())
+    call.machine
+        .submit(state, stream, Work::Free { address: dptr }, Vec::new())
 }
 
 fn location(state: &State, location: CUmemLocation) -> Outcome<usize> {
     if location.kind != 1 {
-        let message = format!("memory of a location of kind {}; only devices (1) have it here", location.kind);
+        let message = format!(
+            "memory of a location of kind {}; only devices (1) have it here",
+            location.kind
+        );
         return Err(Failure::new(code::NOT_SUPPORTED, message));
     }
     state.device(location.id)
@@ -136,7 +179,10 @@ pub(super) unsafe fn cuMemPoolCreate(
     // SAFETY: the C interface's contract.
     let properties = unsafe { get(pool_props, "poolProps")? };
     if properties.alloc_type != 1 || properties.handle_types & !1 != 0 {
-        let message = format!("type {} and handles {}", properties.alloc_type, properties.handle_types);
+        let message = format!(
+            "type {} and handles {}",
+            properties.alloc_type, properties.handle_types
+        );
         return Err(Failure::invalid(message));
     }
     let device = location(&state, properties.location)?;
@@ -176,7 +222,9 @@ pub(super) unsafe fn cuMemPoolGetAttribute(
             4 => put(value.cast(), found.threshold, "value"),
             5 | 7 => put(value.cast(), found.used, "value"),
             6 | 8 => put(value.cast(), found.peak, "value"),
-            _ => Err(Failure::invalid(format!("no attribute of a pool has the number {attr}"))),
+            _ => Err(Failure::invalid(format!(
+                "no attribute of a pool has the number {attr}"
+            ))),
         }
     }
 }
@@ -193,16 +241,28 @@ pub(super) unsafe fn cuMemPoolSetAttribute(
     // SAFETY: the C interface's contract: the value is of the attribute's type.
     unsafe {
         match attr {
-            1..=3 => found.reuse[attr as usize - 1] = get(value.cast::<c_int>().cast_const(), "value")?,
+            1..=3 => {
+                found.reuse[attr as usize - 1] = get(value.cast::<c_int>().cast_const(), "value")?
+            }
             4 => found.threshold = get(value.cast::<u64>().cast_const(), "value")?,
-            6 | 8 if get(value.cast::<u64>().cast_const(), "value")? == 0 => found.peak = found.used,
-            _ => return Err(Failure::invalid(format!("attribute {attr} of a pool cannot be set so"))),
+            6 | 8 if get(value.cast::<u64>().cast_const(), "value")? == 0 => {
+                found.peak = found.used
+            }
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "attribute {attr} of a pool cannot be set so"
+                )));
+            }
         }
     }
     Ok(())
 }
 
-pub(super) unsafe fn cuMemPoolTrimTo(call: &Call<'_>, pool: Handle, _min_bytes_to_keep: usize) -> Outcome {
+pub(super) unsafe fn cuMemPoolTrimTo(
+    call: &Call<'_>,
+    pool: Handle,
+    _min_bytes_to_keep: usize,
+) -> Outcome {
     let state = call.state()?;
     pool_of(&state, number(pool)).map(drop)
 }
@@ -219,7 +279,8 @@ pub(super) unsafe fn cuMemPoolSetAccess(
     for description in unsafe { list(map, count, "map")? } {
         let device = location(&state, description.location)?;
         if device != own && description.flags != 0 {
-            let message = "access of other devices to a pool; enable peer access of the contexts instead";
+            let message =
+                "access of other devices to a pool; enable peer access of the contexts instead";
             return Err(Failure::new(code::NOT_SUPPORTED, message));
         }
     }
@@ -241,11 +302,21 @@ pub(super) unsafe fn cuMemPoolGetAccess(
     }
 }
 
-pub(super) unsafe fn cuDeviceGetDefaultMemPool(call: &Call<'_>, pool_out: *mut Handle, dev: c_int) -> Outcome {
+pub(super) unsafe fn cuDeviceGetDefaultMemPool(
+    call: &Call<'_>,
+    pool_out: *mut Handle,
+    dev: c_int,
+) -> Outcome {
     let state = call.state()?;
     let device = state.device(dev)?;
     // SAFETY: the C interface's contract.
-    unsafe { put(pool_out, handle(state.devices[device].default_pool), "pool_out") }
+    unsafe {
+        put(
+            pool_out,
+            handle(state.devices[device].default_pool),
+            "pool_out",
+        )
+    }
 }
 
 pub(super) unsafe fn cuDeviceGetMemPool(call: &Call<'_>, pool: *mut Handle, dev: c_int) -> Outcome {

@@ -46,9 +46,18 @@ impl Machine {
         waits: Vec<u64>,
     ) -> Guard<'m> {
         let sequence = state.next_sequence();
-        let clock = self.settings.checks.stream_races.then(|| state.host_clock.clone());
+        let clock = self
+            .settings
+            .checks
+            .stream_races
+            .then(|| state.host_clock.clone());
         let queue = &mut state.stream_mut(stream).queue;
-        queue.push_back(Command { work, sequence, waits, clock });
+        queue.push_back(Command {
+            work,
+            sequence,
+            waits,
+            clock,
+        });
         let length = queue.len();
         if !state.busy.contains(&stream) {
             state.busy.push(stream);
@@ -57,7 +66,10 @@ impl Machine {
             Streams::Eager => self.run_ready(state, stream),
             Streams::Deferred if length > QUEUE_LIMIT => {
                 let done = |state: &State| {
-                    state.streams.get(&stream).is_none_or(|stream| stream.queue.len() <= QUEUE_LIMIT / 2)
+                    state
+                        .streams
+                        .get(&stream)
+                        .is_none_or(|stream| stream.queue.len() <= QUEUE_LIMIT / 2)
                 };
                 self.wait(state, done)
             }
@@ -87,15 +99,22 @@ impl Machine {
         done: impl Fn(&State) -> bool,
     ) -> Guard<'m> {
         while !done(&state) {
-            let ready: Vec<u64> = state.busy.iter().copied().filter(|&stream| state.ready(stream)).collect();
+            let ready: Vec<u64> = state
+                .busy
+                .iter()
+                .copied()
+                .filter(|&stream| state.ready(stream))
+                .collect();
             if let Some(next) = state.choose(&ready, self.settings.streams) {
                 state = self.run_one(state, next);
                 continue;
             }
             // Another thread runs something, or a stream waits for memory that the host will write.
             let patience = Duration::from_millis(1);
-            let (guard, _) =
-                self.progress.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) = self
+                .progress
+                .wait_timeout(state, patience)
+                .unwrap_or_else(PoisonError::into_inner);
             state = guard;
         }
         state
@@ -118,12 +137,19 @@ impl Machine {
             }
             _ => {
                 let ordered = state.order(stream, &command);
-                let after = ordered.as_ref().map(|ordered| (ordered.clock.clone(), ordered.command));
+                let after = ordered
+                    .as_ref()
+                    .map(|ordered| (ordered.clock.clone(), ordered.command));
                 let (own, all) = (state.view(context, false), state.view(context, true));
                 let launches = command.work.launches();
                 let first = state.launches + 1;
                 state.launches += launches;
-                let stack = stack_of(state.contexts.get(&context).map_or(0, |context| context.limits[0]));
+                let stack = stack_of(
+                    state
+                        .contexts
+                        .get(&context)
+                        .map_or(0, |context| context.limits[0]),
+                );
                 drop(state);
                 let mut place = Surroundings {
                     machine: self,
@@ -151,7 +177,8 @@ impl Machine {
     /// Makes a context fail, and all of its device's if the device is lost.
     fn fail(&self, state: &mut State, context: u64, trouble: &Trouble) {
         let name = describe(trouble.code).map_or("", |(name, _)| name.to_str().unwrap_or_default());
-        self.log().line(&format!("{name} ({}): {}", trouble.code, trouble.message));
+        self.log()
+            .line(&format!("{name} ({}): {}", trouble.code, trouble.message));
         let Some(device) = state.contexts.get(&context).map(|context| context.device) else {
             return;
         };
@@ -161,7 +188,12 @@ impl Machine {
             .map(|(handle, _)| *handle)
             .collect();
         for handle in failing {
-            state.contexts.get_mut(&handle).expect("listed above").failure.get_or_insert(trouble.code);
+            state
+                .contexts
+                .get_mut(&handle)
+                .expect("listed above")
+                .failure
+                .get_or_insert(trouble.code);
             state.drop_commands(handle);
         }
     }
@@ -169,14 +201,24 @@ impl Machine {
 
 impl Call<'_> {
     /// Waits until everything that is now in a stream has ended.
-    pub(crate) fn wait_for_stream<'m>(&'m self, mut state: Guard<'m>, stream: u64) -> Outcome<Guard<'m>> {
+    pub(crate) fn wait_for_stream<'m>(
+        &'m self,
+        mut state: Guard<'m>,
+        stream: u64,
+    ) -> Outcome<Guard<'m>> {
         if state.stream_mut(stream).capture.is_some() {
-            return Err(capture::forbid(&mut state, stream, "waiting for a capturing stream"));
+            return Err(capture::forbid(
+                &mut state,
+                stream,
+                "waiting for a capturing stream",
+            ));
         }
         self.machine.tally().synchronized();
         let context = state.stream_mut(stream).context;
         let target = state.sequence;
-        state = self.machine.wait(state, |state| state.passed(stream, target));
+        state = self
+            .machine
+            .wait(state, |state| state.passed(stream, target));
         state.host_knows(stream);
         if let Some(context) = state.contexts.get(&context) {
             context.healthy()?;
@@ -185,7 +227,11 @@ impl Call<'_> {
     }
 
     /// Waits until everything that is now in a context's streams has ended.
-    pub(crate) fn wait_for_context<'m>(&'m self, mut state: Guard<'m>, context: u64) -> Outcome<Guard<'m>> {
+    pub(crate) fn wait_for_context<'m>(
+        &'m self,
+        mut state: Guard<'m>,
+        context: u64,
+    ) -> Outcome<Guard<'m>> {
         state = self.drain_context(state, context);
         state.context(context)?.healthy()?;
         Ok(state)
@@ -197,15 +243,30 @@ impl Call<'_> {
         let target = state.sequence;
         let of_context = |state: &State| -> Vec<u64> {
             let streams = state.busy.iter().copied();
-            streams.filter(|stream| state.streams.get(stream).is_some_and(|s| s.context == context)).collect()
+            streams
+                .filter(|stream| {
+                    state
+                        .streams
+                        .get(stream)
+                        .is_some_and(|s| s.context == context)
+                })
+                .collect()
         };
         state = self.machine.wait(state, |state| {
-            of_context(state).iter().all(|&stream| state.passed(stream, target))
+            of_context(state)
+                .iter()
+                .all(|&stream| state.passed(stream, target))
         });
         if self.machine.settings.checks.stream_races {
-            let streams: Vec<u64> =
-                state.streams.iter().filter(|(_, s)| s.context == context).map(|(handle, _)| *handle).collect();
-            streams.into_iter().for_each(|stream| state.host_knows(stream));
+            let streams: Vec<u64> = state
+                .streams
+                .iter()
+                .filter(|(_, s)| s.context == context)
+                .map(|(handle, _)| *handle)
+                .collect();
+            streams
+                .into_iter()
+                .for_each(|stream| state.host_knows(stream));
         }
         state
     }
@@ -226,7 +287,9 @@ impl State {
     /// The earliest command of a stream that has not ended.
     fn first(&self, stream: u64) -> Option<u64> {
         let stream = self.streams.get(&stream)?;
-        stream.running.or_else(|| stream.queue.front().map(|command| command.sequence))
+        stream
+            .running
+            .or_else(|| stream.queue.front().map(|command| command.sequence))
     }
 
     /// Whether all commands of a stream up to a number have ended.
@@ -242,15 +305,21 @@ impl State {
         let Some(head) = stream.queue.front() else {
             return false;
         };
-        if stream.running.is_some() || head.waits.iter().any(|record| self.pending_records.contains(record)) {
+        if stream.running.is_some()
+            || head
+                .waits
+                .iter()
+                .any(|record| self.pending_records.contains(record))
+        {
             return false;
         }
         let earlier = |other: u64| self.first(other).is_some_and(|first| first < head.sequence);
         let behind = match stream.kind {
             StreamKind::NonBlocking => false,
-            StreamKind::Blocking => {
-                self.contexts.get(&stream.context).is_some_and(|context| earlier(context.legacy))
-            }
+            StreamKind::Blocking => self
+                .contexts
+                .get(&stream.context)
+                .is_some_and(|context| earlier(context.legacy)),
             StreamKind::Legacy => self.busy.iter().any(|&other| {
                 let is_blocking = self.streams.get(&other).is_some_and(|candidate| {
                     candidate.context == stream.context && candidate.kind == StreamKind::Blocking
@@ -262,7 +331,12 @@ impl State {
             return false;
         }
         match head.work {
-            Work::WaitValue { address, value, wide, compare } => self.value_arrived(address, value, wide, compare),
+            Work::WaitValue {
+                address,
+                value,
+                wide,
+                compare,
+            } => self.value_arrived(address, value, wide, compare),
             _ => true,
         }
     }
@@ -274,7 +348,10 @@ impl State {
             return true;
         };
         let size = if wide { 8 } else { 4 };
-        let Some(region) = self.view(context, true).region(address).filter(|region| region.end - address >= size)
+        let Some(region) = self
+            .view(context, true)
+            .region(address)
+            .filter(|region| region.end - address >= size)
         else {
             // The command's own turn reports the address.
             return true;
@@ -303,7 +380,11 @@ impl State {
         value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         value ^= value >> 31;
-        if bound == 0 { 0 } else { (value % bound as u64) as usize }
+        if bound == 0 {
+            0
+        } else {
+            (value % bound as u64) as usize
+        }
     }
 
     /// Which ready stream runs next: the first, or in deferred mode the one that is preferred. Preferences change now
@@ -321,7 +402,10 @@ impl State {
                 self.preferences.insert(stream, preference);
             }
         }
-        ready.iter().copied().max_by_key(|stream| self.preferences.get(stream).copied())
+        ready
+            .iter()
+            .copied()
+            .max_by_key(|stream| self.preferences.get(stream).copied())
     }
 
     /// What a command that begins is ordered behind, if races are looked for.
@@ -344,15 +428,29 @@ impl State {
                     StreamKind::NonBlocking => false,
                 }
         };
-        let orders: Vec<&Clock> =
-            self.streams.values().filter(|other| related(other)).map(|other| &other.clock).collect();
+        let orders: Vec<&Clock> = self
+            .streams
+            .values()
+            .filter(|other| related(other))
+            .map(|other| &other.clock)
+            .collect();
         orders.into_iter().for_each(|other| join(&mut clock, other));
-        let number = self.history.add(handle, format!("{} in stream {handle:#x}", command.work.text()));
-        Some(Ordered { history: self.history.clone(), clock, command: number })
+        let number = self.history.add(
+            handle,
+            format!("{} in stream {handle:#x}", command.work.text()),
+        );
+        Some(Ordered {
+            history: self.history.clone(),
+            clock,
+            command: number,
+        })
     }
 
     fn ended(&mut self, stream: u64, ordered: Option<Ordered>) {
-        self.ended_at(stream, ordered.map(|ordered| (ordered.clock, ordered.command)));
+        self.ended_at(
+            stream,
+            ordered.map(|ordered| (ordered.clock, ordered.command)),
+        );
     }
 
     fn ended_at(&mut self, handle: u64, after: Option<(Clock, u32)>) {
@@ -399,8 +497,12 @@ impl State {
 
     /// Drops the commands of a context that have not begun.
     pub(crate) fn drop_commands(&mut self, context: u64) {
-        let streams: Vec<u64> =
-            self.streams.iter().filter(|(_, s)| s.context == context).map(|(handle, _)| *handle).collect();
+        let streams: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, s)| s.context == context)
+            .map(|(handle, _)| *handle)
+            .collect();
         for handle in streams {
             let stream = self.stream_mut(handle);
             let dropped = std::mem::take(&mut stream.queue);

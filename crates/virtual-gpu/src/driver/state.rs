@@ -225,7 +225,13 @@ impl State {
             let default_pool = state.new_handle();
             state.pools.insert(default_pool, Pool::new(index));
             let primary = state.new_context(index, true, 0);
-            state.devices.push(Device { memory, primary, default_pool, pool: default_pool, lost: false });
+            state.devices.push(Device {
+                memory,
+                primary,
+                default_pool,
+                pool: default_pool,
+                lost: false,
+            });
         }
         state
     }
@@ -264,7 +270,13 @@ impl State {
     }
 
     /// Makes a stream.
-    pub(crate) fn new_stream(&mut self, context: u64, kind: StreamKind, flags: u32, priority: i32) -> u64 {
+    pub(crate) fn new_stream(
+        &mut self,
+        context: u64,
+        kind: StreamKind,
+        flags: u32,
+        priority: i32,
+    ) -> u64 {
         let handle = self.new_handle();
         let stream = Stream {
             context,
@@ -283,9 +295,14 @@ impl State {
 
     /// A device by its number.
     pub(crate) fn device(&self, number: i32) -> Outcome<usize> {
-        let found = usize::try_from(number).ok().filter(|&index| index < self.devices.len());
+        let found = usize::try_from(number)
+            .ok()
+            .filter(|&index| index < self.devices.len());
         found.ok_or_else(|| {
-            Failure::new(code::INVALID_DEVICE, format!("device {number} of {} devices", self.devices.len()))
+            Failure::new(
+                code::INVALID_DEVICE,
+                format!("device {number} of {} devices", self.devices.len()),
+            )
         })
     }
 
@@ -297,10 +314,18 @@ impl State {
                 code::CONTEXT_IS_DESTROYED,
                 "the primary context is not active: it was released or reset",
             )),
-            None if handle & HANDLE_TAG != 0 && handle >> 4 & 0xff_ffff_ffff <= self.next_handle => {
-                Err(Failure::new(code::CONTEXT_IS_DESTROYED, format!("context {handle:#x} is destroyed")))
+            None if handle & HANDLE_TAG != 0
+                && handle >> 4 & 0xff_ffff_ffff <= self.next_handle =>
+            {
+                Err(Failure::new(
+                    code::CONTEXT_IS_DESTROYED,
+                    format!("context {handle:#x} is destroyed"),
+                ))
             }
-            None => Err(Failure::new(code::INVALID_CONTEXT, format!("{handle:#x} is no context"))),
+            None => Err(Failure::new(
+                code::INVALID_CONTEXT,
+                format!("{handle:#x} is no context"),
+            )),
         }
     }
 
@@ -328,7 +353,10 @@ impl State {
                     self.context(stream.context)?.healthy()?;
                     Ok(handle)
                 }
-                Some(_) => Err(Failure::new(code::INVALID_HANDLE, format!("stream {handle:#x} is destroyed"))),
+                Some(_) => Err(Failure::new(
+                    code::INVALID_HANDLE,
+                    format!("stream {handle:#x} is destroyed"),
+                )),
                 None => Err(self.unknown("stream", handle)),
             },
         }
@@ -336,15 +364,24 @@ impl State {
 
     /// A stream that exists.
     pub(crate) fn stream_mut(&mut self, stream: u64) -> &mut Stream {
-        self.streams.get_mut(&stream).expect("streams are looked up before")
+        self.streams
+            .get_mut(&stream)
+            .expect("streams are looked up before")
     }
 
     /// The failure for a handle that stands for nothing.
     #[cold]
     pub(crate) fn unknown(&self, what: &str, handle: u64) -> Failure {
         let given = handle & HANDLE_TAG != 0 && handle >> 4 & 0xff_ffff_ffff <= self.next_handle;
-        let why = if given { "it was destroyed, or is the handle of something else" } else { "the driver never gave it out" };
-        Failure::new(code::INVALID_HANDLE, format!("{handle:#x} is no {what}: {why}"))
+        let why = if given {
+            "it was destroyed, or is the handle of something else"
+        } else {
+            "the driver never gave it out"
+        };
+        Failure::new(
+            code::INVALID_HANDLE,
+            format!("{handle:#x} is no {what}: {why}"),
+        )
     }
 
     /// An event.
@@ -371,14 +408,16 @@ impl State {
         }
         let (id, call) = (self.next_sequence(), machine.tally().call_number());
         let memory = &mut self.devices[device].memory;
-        memory.allocate(size, origin, context, id, call).ok_or_else(|| {
-            let message = format!(
-                "{size} bytes are asked for; device {device} has {} of {} bytes free",
-                memory.capacity() - memory.used(),
-                memory.capacity()
-            );
-            Failure::new(code::OUT_OF_MEMORY, message)
-        })
+        memory
+            .allocate(size, origin, context, id, call)
+            .ok_or_else(|| {
+                let message = format!(
+                    "{size} bytes are asked for; device {device} has {} of {} bytes free",
+                    memory.capacity() - memory.used(),
+                    memory.capacity()
+                );
+                Failure::new(code::OUT_OF_MEMORY, message)
+            })
     }
 
     /// What a command of a device sees of memory; `everything` for copies, which need no peer access.
@@ -389,18 +428,30 @@ impl State {
         if everything {
             peers.extend((0..self.devices.len()).filter(|&other| other != device));
         } else if let Some(owner) = owner {
-            let reachable = owner.peers.iter().filter_map(|peer| Some(self.contexts.get(peer)?.device));
+            let reachable = owner
+                .peers
+                .iter()
+                .filter_map(|peer| Some(self.contexts.get(peer)?.device));
             peers.extend(reachable.filter(|&other| other != device));
         }
         let arenas = std::iter::once(device).chain(peers.iter().copied());
-        let mut kept: Vec<_> = arenas.filter_map(|index| self.devices[index].memory.arena()).collect();
+        let mut kept: Vec<_> = arenas
+            .filter_map(|index| self.devices[index].memory.arena())
+            .collect();
         if !self.mapped.is_empty() {
-            kept = self.devices.iter().filter_map(|device| device.memory.arena()).collect();
+            kept = self
+                .devices
+                .iter()
+                .filter_map(|device| device.memory.arena())
+                .collect();
         }
         View {
             device,
             own: self.devices[device].memory.live().clone(),
-            peers: peers.iter().map(|&index| (index, self.devices[index].memory.live().clone())).collect(),
+            peers: peers
+                .iter()
+                .map(|&index| (index, self.devices[index].memory.live().clone()))
+                .collect(),
             mapped: self.mapped.clone(),
             host: self.host.clone(),
             _arenas: kept,
@@ -413,17 +464,29 @@ impl State {
         match range_of(address) {
             Some(RESERVED_INDEX) => match self.mapped.range(..=address).next_back() {
                 Some((start, mapping)) if address - start < mapping.size => {
-                    format!("it is {} bytes into the mapping of {} bytes at {start:#x}", address - start, mapping.size)
+                    format!(
+                        "it is {} bytes into the mapping of {} bytes at {start:#x}",
+                        address - start,
+                        mapping.size
+                    )
                 }
                 _ => "it is in a reserved range where nothing is mapped".to_string(),
             },
             Some(index) if index < self.devices.len() => {
-                format!("on device {index} {}", self.devices[index].memory.describe(address))
+                format!(
+                    "on device {index} {}",
+                    self.devices[index].memory.describe(address)
+                )
             }
             Some(_) => "no device has such addresses".to_string(),
             None => match host_memory::find(&self.host, address) {
                 Some((start, range)) => {
-                    format!("it is {} bytes into {} bytes of {:?} host memory", address - start, range.size, range.kind)
+                    format!(
+                        "it is {} bytes into {} bytes of {:?} host memory",
+                        address - start,
+                        range.size,
+                        range.kind
+                    )
                 }
                 None => "it is a host address that the driver knows nothing of".to_string(),
             },
@@ -435,7 +498,9 @@ impl State {
         let mut lines = Vec::new();
         for (index, device) in self.devices.iter().enumerate() {
             let live = device.memory.live().iter();
-            for (start, allocation) in live.filter(|(_, allocation)| allocation.origin != Origin::Module) {
+            for (start, allocation) in
+                live.filter(|(_, allocation)| allocation.origin != Origin::Module)
+            {
                 lines.push(format!(
                     "{} bytes at {start:#x} on device {index}, allocated by driver call {}, were never freed",
                     allocation.size, allocation.call
@@ -443,7 +508,10 @@ impl State {
             }
         }
         for (start, range) in self.host.iter() {
-            lines.push(format!("{} bytes of {:?} host memory at {start:#x} were never freed", range.size, range.kind));
+            lines.push(format!(
+                "{} bytes of {:?} host memory at {start:#x} were never freed",
+                range.size, range.kind
+            ));
         }
         lines
     }

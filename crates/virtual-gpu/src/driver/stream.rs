@@ -11,7 +11,11 @@ use super::work::Work;
 use crate::device::host_memory;
 use std::sync::MutexGuard;
 
-pub(super) unsafe fn cuStreamCreate(call: &Call<'_>, ph_stream: *mut Handle, flags: c_uint) -> Outcome {
+pub(super) unsafe fn cuStreamCreate(
+    call: &Call<'_>,
+    ph_stream: *mut Handle,
+    flags: c_uint,
+) -> Outcome {
     // SAFETY: the C interface's contract.
     unsafe { cuStreamCreateWithPriority(call, ph_stream, flags, 0) }
 }
@@ -26,12 +30,21 @@ pub(super) unsafe fn cuStreamCreateWithPriority(
     let kind = match flags {
         0 => StreamKind::Blocking,
         1 => StreamKind::NonBlocking,
-        _ => return Err(Failure::invalid(format!("{flags:#x} are no flags of a stream"))),
+        _ => {
+            return Err(Failure::invalid(format!(
+                "{flags:#x} are no flags of a stream"
+            )));
+        }
     };
     if ph_stream.is_null() {
         return Err(Failure::invalid("phStream is null"));
     }
-    let new = state.new_stream(context, kind, flags, priority.clamp(PRIORITIES.1, PRIORITIES.0));
+    let new = state.new_stream(
+        context,
+        kind,
+        flags,
+        priority.clamp(PRIORITIES.1, PRIORITIES.0),
+    );
     // SAFETY: the C interface's contract.
     unsafe { put(ph_stream, handle(new), "phStream") }
 }
@@ -40,7 +53,10 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
     let mut state = call.state()?;
     let stream = number(h_stream);
     if stream <= 2 {
-        return Err(Failure::new(code::INVALID_HANDLE, "default streams cannot be destroyed"));
+        return Err(Failure::new(
+            code::INVALID_HANDLE,
+            "default streams cannot be destroyed",
+        ));
     }
     match state.streams.get_mut(&stream) {
         Some(found) if !found.destroyed && found.kind != StreamKind::Legacy => {
@@ -75,7 +91,11 @@ pub(super) unsafe fn cuStreamSynchronize(call: &Call<'_>, h_stream: Handle) -> O
 pub(super) unsafe fn cuStreamQuery(call: &Call<'_>, h_stream: Handle) -> Outcome {
     let (mut state, stream) = stream(call, h_stream)?;
     if state.streams[&stream].capture.is_some() {
-        return Err(super::capture::forbid(&mut state, stream, "asking a capturing stream"));
+        return Err(super::capture::forbid(
+            &mut state,
+            stream,
+            "asking a capturing stream",
+        ));
     }
     let target = state.sequence;
     if !state.passed(stream, target) {
@@ -93,7 +113,9 @@ pub(super) unsafe fn cuStreamWaitEvent(
 ) -> Outcome {
     let (mut state, stream) = stream(call, h_stream)?;
     if flags > 1 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of a wait")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a wait"
+        )));
     }
     let event = state.event(number(h_event))?;
     let record = event.record;
@@ -101,7 +123,8 @@ pub(super) unsafe fn cuStreamWaitEvent(
         return super::capture::join(&mut state, stream, capture, nodes);
     }
     if state.streams[&stream].capture.is_some() {
-        let message = "a capturing stream cannot wait for an event that was recorded outside of the capture";
+        let message =
+            "a capturing stream cannot wait for an event that was recorded outside of the capture";
         super::capture::forbid(&mut state, stream, message);
         return Err(Failure::new(code::STREAM_CAPTURE_ISOLATION, message));
     }
@@ -109,7 +132,10 @@ pub(super) unsafe fn cuStreamWaitEvent(
         return Ok(());
     }
     // Also a record that has ended is kept: it orders the commands.
-    drop(call.machine.enqueue(state, stream, Work::Nothing, vec![record]));
+    drop(
+        call.machine
+            .enqueue(state, stream, Work::Nothing, vec![record]),
+    );
     Ok(())
 }
 
@@ -125,9 +151,17 @@ pub(super) unsafe fn cuStreamAddCallback(
         return Err(Failure::invalid("the callback is null, or flags are not 0"));
     }
     if state.streams[&stream].capture.is_some() {
-        return Err(super::capture::forbid(&mut state, stream, "a callback in a capturing stream"));
+        return Err(super::capture::forbid(
+            &mut state,
+            stream,
+            "a callback in a capturing stream",
+        ));
     }
-    let work = Work::Callback { function: callback, stream: number(h_stream), data: user_data as usize };
+    let work = Work::Callback {
+        function: callback,
+        stream: number(h_stream),
+        data: user_data as usize,
+    };
     call.machine.submit(state, stream, work, Vec::new())
 }
 
@@ -141,7 +175,10 @@ pub(super) unsafe fn cuLaunchHostFunc(
     if function.is_none() {
         return Err(Failure::invalid("the function is null"));
     }
-    let work = Work::Host { function, data: user_data as usize };
+    let work = Work::Host {
+        function,
+        data: user_data as usize,
+    };
     call.machine.submit(state, stream, work, Vec::new())
 }
 
@@ -154,37 +191,60 @@ pub(super) unsafe fn cuStreamAttachMemAsync(
 ) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     if host_memory::find(&state.host, dptr).is_none() || !matches!(flags, 1 | 2 | 4) {
-        return Err(Failure::invalid(format!("{dptr:#x} is no managed memory, or {flags} are no flags")));
+        return Err(Failure::invalid(format!(
+            "{dptr:#x} is no managed memory, or {flags} are no flags"
+        )));
     }
-    call.machine.submit(state, stream, Work::Nothing, Vec::new())
+    call.machine
+        .submit(state, stream, Work::Nothing, Vec::new())
 }
 
-pub(super) unsafe fn cuStreamGetCtx(call: &Call<'_>, h_stream: Handle, pctx: *mut Handle) -> Outcome {
+pub(super) unsafe fn cuStreamGetCtx(
+    call: &Call<'_>,
+    h_stream: Handle,
+    pctx: *mut Handle,
+) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     // SAFETY: the C interface's contract.
     unsafe { put(pctx, handle(state.streams[&stream].context), "pctx") }
 }
 
-pub(super) unsafe fn cuStreamGetFlags(call: &Call<'_>, h_stream: Handle, flags: *mut c_uint) -> Outcome {
+pub(super) unsafe fn cuStreamGetFlags(
+    call: &Call<'_>,
+    h_stream: Handle,
+    flags: *mut c_uint,
+) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     // SAFETY: the C interface's contract.
     unsafe { put(flags, state.streams[&stream].flags, "flags") }
 }
 
-pub(super) unsafe fn cuStreamGetPriority(call: &Call<'_>, h_stream: Handle, priority: *mut c_int) -> Outcome {
+pub(super) unsafe fn cuStreamGetPriority(
+    call: &Call<'_>,
+    h_stream: Handle,
+    priority: *mut c_int,
+) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     // SAFETY: the C interface's contract.
     unsafe { put(priority, state.streams[&stream].priority, "priority") }
 }
 
-pub(super) unsafe fn cuStreamGetId(call: &Call<'_>, h_stream: Handle, stream_id: *mut u64) -> Outcome {
+pub(super) unsafe fn cuStreamGetId(
+    call: &Call<'_>,
+    h_stream: Handle,
+    stream_id: *mut u64,
+) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     drop(state);
     // SAFETY: the C interface's contract.
     unsafe { put(stream_id, stream, "streamId") }
 }
 
-pub(super) unsafe fn cuStreamGetDevice(call: &Call<'_>, h_stream: Handle, device: *mut c_int) -> Outcome {
+pub(super) unsafe fn cuStreamGetDevice(
+    call: &Call<'_>,
+    h_stream: Handle,
+    device: *mut c_int,
+) -> Outcome {
     let (state, stream) = stream(call, h_stream)?;
     let context = state.streams[&stream].context;
     // SAFETY: the C interface's contract.
@@ -200,18 +260,36 @@ pub(super) unsafe fn cuStreamCopyAttributes(call: &Call<'_>, dst: Handle, src: H
 fn check_value(state: &State, address: u64, wide: bool) -> Outcome {
     let size = if wide { 8 } else { 4 };
     if address % size != 0 {
-        return Err(Failure::invalid(format!("{address:#x} is not aligned to {size} bytes")));
+        return Err(Failure::invalid(format!(
+            "{address:#x} is not aligned to {size} bytes"
+        )));
     }
     super::memory::check_range(state, address, size, "the value")
 }
 
-fn wait_value(call: &Call<'_>, h_stream: Handle, address: u64, value: u64, wide: bool, flags: c_uint) -> Outcome {
+fn wait_value(
+    call: &Call<'_>,
+    h_stream: Handle,
+    address: u64,
+    value: u64,
+    wide: bool,
+    flags: c_uint,
+) -> Outcome {
     let (mut state, stream) = stream(call, h_stream)?;
     check_value(&state, address, wide)?;
     if state.streams[&stream].capture.is_some() {
-        return Err(super::capture::forbid(&mut state, stream, "waiting for memory in a capturing stream"));
+        return Err(super::capture::forbid(
+            &mut state,
+            stream,
+            "waiting for memory in a capturing stream",
+        ));
     }
-    let work = Work::WaitValue { address, value, wide, compare: flags };
+    let work = Work::WaitValue {
+        address,
+        value,
+        wide,
+        compare: flags,
+    };
     call.machine.submit(state, stream, work, Vec::new())
 }
 
@@ -219,9 +297,22 @@ fn write_value(call: &Call<'_>, h_stream: Handle, address: u64, value: u64, wide
     let (mut state, stream) = stream(call, h_stream)?;
     check_value(&state, address, wide)?;
     if state.streams[&stream].capture.is_some() {
-        return Err(super::capture::forbid(&mut state, stream, "writing memory in a capturing stream"));
+        return Err(super::capture::forbid(
+            &mut state,
+            stream,
+            "writing memory in a capturing stream",
+        ));
     }
-    call.machine.submit(state, stream, Work::WriteValue { address, value, wide }, Vec::new())
+    call.machine.submit(
+        state,
+        stream,
+        Work::WriteValue {
+            address,
+            value,
+            wide,
+        },
+        Vec::new(),
+    )
 }
 
 pub(super) unsafe fn cuStreamWaitValue32_v2(

@@ -51,7 +51,11 @@ pub(crate) struct Fill {
 impl Side {
     /// So many bytes without a gap.
     pub(crate) fn plain(address: u64) -> Side {
-        Side { address, pitch: 0, plane: 0 }
+        Side {
+            address,
+            pitch: 0,
+            plane: 0,
+        }
     }
 
     /// Bytes from the first to behind the last, of a shape; `None` if the shape is too large for any memory.
@@ -70,12 +74,20 @@ impl Side {
 impl Copy {
     /// A copy of bytes without gaps.
     pub(crate) fn plain(from: u64, to: u64, bytes: u64) -> Copy {
-        Copy { from: Side::plain(from), to: Side::plain(to), width: bytes, height: 1, depth: 1 }
+        Copy {
+            from: Side::plain(from),
+            to: Side::plain(to),
+            width: bytes,
+            height: 1,
+            depth: 1,
+        }
     }
 
     /// Bytes that are copied.
     pub(crate) fn bytes(&self) -> u64 {
-        self.width.saturating_mul(self.height).saturating_mul(self.depth)
+        self.width
+            .saturating_mul(self.height)
+            .saturating_mul(self.depth)
     }
 
     fn direction(&self) -> Direction {
@@ -102,10 +114,18 @@ fn piece(view: &View, address: u64, bytes: u64) -> Result<Piece, Trouble> {
         let offset = address - region.start;
         // SAFETY: the address lies in the region.
         let host = unsafe { region.host.add(offset as usize) };
-        return Ok(Piece { host, bytes: bytes.min(region.end - address), region: Some((region, offset)) });
+        return Ok(Piece {
+            host,
+            bytes: bytes.min(region.end - address),
+            region: Some((region, offset)),
+        });
     }
     if range_of(address).is_none() && host_memory::find(&view.host, address).is_none() {
-        return Ok(Piece { host: address as *mut u8, bytes, region: None });
+        return Ok(Piece {
+            host: address as *mut u8,
+            bytes,
+            region: None,
+        });
     }
     Err(illegal(view, address, bytes))
 }
@@ -113,8 +133,14 @@ fn piece(view: &View, address: u64, bytes: u64) -> Result<Piece, Trouble> {
 #[cold]
 fn illegal(view: &View, address: u64, bytes: u64) -> Trouble {
     let nearest = view.describe(address);
-    let message = format!("a copy or memset of {bytes} bytes touches {address:#x} when its turn comes; {nearest}");
-    Trouble { code: code::ILLEGAL_ADDRESS, message, lost: false }
+    let message = format!(
+        "a copy or memset of {bytes} bytes touches {address:#x} when its turn comes; {nearest}"
+    );
+    Trouble {
+        code: code::ILLEGAL_ADDRESS,
+        message,
+        lost: false,
+    }
 }
 
 /// Tells the checks of an access to a piece.
@@ -136,12 +162,20 @@ fn touch(piece: &Piece, bytes: u64, write: bool, place: &Surroundings<'_>) -> Re
              earlier one and let the later one's stream wait for it; {}",
             if write { "write" } else { "read" },
             ordered.describe(ordered.command),
-            if conflict.other_wrote { "write" } else { "read" },
+            if conflict.other_wrote {
+                "write"
+            } else {
+                "read"
+            },
             ordered.describe(conflict.other),
             region.start + conflict.offset,
             place.all.describe(region.start + offset),
         );
-        return Err(Trouble { code: code::LAUNCH_FAILED, message, lost: false });
+        return Err(Trouble {
+            code: code::LAUNCH_FAILED,
+            message,
+            lost: false,
+        });
     }
     Ok(())
 }
@@ -173,7 +207,12 @@ fn carry(from: &Piece, to: &Piece, bytes: u64) {
 }
 
 /// Copies bytes between ranges without gaps.
-fn copy_row(mut from: u64, mut to: u64, mut bytes: u64, place: &Surroundings<'_>) -> Result<(), Trouble> {
+fn copy_row(
+    mut from: u64,
+    mut to: u64,
+    mut bytes: u64,
+    place: &Surroundings<'_>,
+) -> Result<(), Trouble> {
     while bytes > 0 {
         let (source, target) = (piece(place.all, from, bytes)?, piece(place.all, to, bytes)?);
         let length = source.bytes.min(target.bytes);
@@ -212,7 +251,11 @@ pub(super) fn copy(copy: &Copy, place: &Surroundings<'_>) -> Result<(), Trouble>
 
 /// Copies bytes that were taken from pageable memory.
 pub(super) fn staged(bytes: &[u8], to: &Copy, place: &Surroundings<'_>) -> Result<(), Trouble> {
-    let from = Side { address: bytes.as_ptr() as u64, pitch: to.width, plane: to.width * to.height };
+    let from = Side {
+        address: bytes.as_ptr() as u64,
+        pitch: to.width,
+        plane: to.width * to.height,
+    };
     copy(&Copy { from, ..*to }, place)
 }
 
@@ -226,7 +269,9 @@ pub(crate) unsafe fn gather(copy: &Copy) -> Vec<u8> {
         for row in 0..copy.height {
             let start = copy.from.address + plane * copy.from.plane + row * copy.from.pitch;
             // SAFETY: the caller's promise.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start as *const u8, copy.width as usize) });
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(start as *const u8, copy.width as usize)
+            });
         }
     }
     bytes
@@ -234,7 +279,10 @@ pub(crate) unsafe fn gather(copy: &Copy) -> Vec<u8> {
 
 /// Sets memory.
 pub(super) fn fill(fill: &Fill, place: &Surroundings<'_>) -> Result<(), Trouble> {
-    place.machine.tally().moved(Direction::Fill, fill.width * fill.height);
+    place
+        .machine
+        .tally()
+        .moved(Direction::Fill, fill.width * fill.height);
     for row in 0..fill.height {
         let (mut to, mut bytes) = (fill.to.address + row * fill.to.pitch, fill.width);
         let mut phase = 0;
@@ -248,7 +296,11 @@ pub(super) fn fill(fill: &Fill, place: &Surroundings<'_>) -> Result<(), Trouble>
                 // SAFETY: a region's shadow lives as long as the view.
                 unsafe { &*region.shadow }.mark_written(offset, target.bytes);
             }
-            (to, bytes, phase) = (to + target.bytes, bytes - target.bytes, phase + target.bytes as usize);
+            (to, bytes, phase) = (
+                to + target.bytes,
+                bytes - target.bytes,
+                phase + target.bytes as usize,
+            );
         }
     }
     Ok(())
@@ -268,7 +320,12 @@ fn fill_piece(host: *mut u8, bytes: usize, fill: &Fill, phase: usize) {
 }
 
 /// Writes 4 or 8 bytes.
-pub(super) fn write_value(address: u64, value: u64, wide: bool, place: &Surroundings<'_>) -> Result<(), Trouble> {
+pub(super) fn write_value(
+    address: u64,
+    value: u64,
+    wide: bool,
+    place: &Surroundings<'_>,
+) -> Result<(), Trouble> {
     let size = if wide { 8 } else { 4 };
     let target = piece(place.all, address, size)?;
     if target.bytes < size {
@@ -276,7 +333,11 @@ pub(super) fn write_value(address: u64, value: u64, wide: bool, place: &Surround
     }
     touch(&target, size, true, place)?;
     // SAFETY: the piece has that many bytes.
-    unsafe { target.host.copy_from_nonoverlapping(value.to_le_bytes().as_ptr(), size as usize) };
+    unsafe {
+        target
+            .host
+            .copy_from_nonoverlapping(value.to_le_bytes().as_ptr(), size as usize)
+    };
     Ok(())
 }
 

@@ -35,9 +35,9 @@ unsafe impl Send for Physical {}
 /// Fails unless bytes come in whole units of the granularity.
 fn check_granular(values: &[u64]) -> Outcome {
     match values.iter().find(|value| *value % GRANULARITY != 0) {
-        Some(value) => {
-            Err(Failure::invalid(format!("{value:#x} is no multiple of the granularity of {GRANULARITY} bytes")))
-        }
+        Some(value) => Err(Failure::invalid(format!(
+            "{value:#x} is no multiple of the granularity of {GRANULARITY} bytes"
+        ))),
         None => Ok(()),
     }
 }
@@ -54,13 +54,18 @@ pub(super) unsafe fn cuMemAddressReserve(
     let size = size as u64;
     check_granular(&[size])?;
     if size == 0 || flags != 0 || alignment != 0 && !alignment.is_power_of_two() {
-        return Err(Failure::invalid(format!("{size} bytes, alignment {alignment}, flags {flags}")));
+        return Err(Failure::invalid(format!(
+            "{size} bytes, alignment {alignment}, flags {flags}"
+        )));
     }
     let alignment = (alignment as u64).max(GRANULARITY);
     // Addresses are never given out twice: there are many more than anyone reserves.
     let start = state.reserve_top.next_multiple_of(alignment);
-    let end = start.checked_add(size).filter(|end| *end <= range_base(RESERVED_INDEX) + (1 << DEVICE_BITS));
-    let end = end.ok_or_else(|| Failure::new(code::OUT_OF_MEMORY, "no addresses are left to reserve"))?;
+    let end = start
+        .checked_add(size)
+        .filter(|end| *end <= range_base(RESERVED_INDEX) + (1 << DEVICE_BITS));
+    let end =
+        end.ok_or_else(|| Failure::new(code::OUT_OF_MEMORY, "no addresses are left to reserve"))?;
     // SAFETY: the C interface's contract.
     unsafe { put(ptr, start, "ptr")? };
     state.reserve_top = end + GRANULARITY;
@@ -71,10 +76,14 @@ pub(super) unsafe fn cuMemAddressReserve(
 pub(super) unsafe fn cuMemAddressFree(call: &Call<'_>, ptr: u64, size: usize) -> Outcome {
     let mut state = call.state()?;
     if state.reserved.get(&ptr) != Some(&(size as u64)) {
-        return Err(Failure::invalid(format!("{size} bytes at {ptr:#x} are not what was reserved")));
+        return Err(Failure::invalid(format!(
+            "{size} bytes at {ptr:#x} are not what was reserved"
+        )));
     }
     if state.mapped.range(ptr..ptr + size as u64).next().is_some() {
-        return Err(Failure::invalid(format!("something is still mapped in {size} bytes at {ptr:#x}")));
+        return Err(Failure::invalid(format!(
+            "something is still mapped in {size} bytes at {ptr:#x}"
+        )));
     }
     state.reserved.remove(&ptr);
     Ok(())
@@ -82,10 +91,16 @@ pub(super) unsafe fn cuMemAddressFree(call: &Call<'_>, ptr: u64, size: usize) ->
 
 fn check_properties(state: &State, properties: &CUmemAllocationProp) -> Outcome<usize> {
     if properties.kind != 1 {
-        return Err(Failure::invalid(format!("no memory has the type {}", properties.kind)));
+        return Err(Failure::invalid(format!(
+            "no memory has the type {}",
+            properties.kind
+        )));
     }
     if properties.location.kind != 1 {
-        return Err(Failure::new(code::NOT_SUPPORTED, "physical memory of the host is not supported"));
+        return Err(Failure::new(
+            code::NOT_SUPPORTED,
+            "physical memory of the host is not supported",
+        ));
     }
     state.device(properties.location.id)
 }
@@ -110,7 +125,10 @@ pub(super) unsafe fn cuMemCreate(
     }
     let primary = state.devices[device].primary;
     let address = state.allocate(call.machine, device, size as u64, Origin::Physical, primary)?;
-    let (_, allocation) = state.devices[device].memory.find(address).expect("allocated above");
+    let (_, allocation) = state.devices[device]
+        .memory
+        .find(address)
+        .expect("allocated above");
     let physical = Physical {
         address,
         size: size as u64,
@@ -144,7 +162,11 @@ pub(super) unsafe fn cuMemRelease(call: &Call<'_>, handle: u64) -> Outcome {
     let mut state = call.state()?;
     match state.physical.get_mut(&handle) {
         Some(physical) if physical.handles > 0 => physical.handles -= 1,
-        _ => return Err(Failure::invalid(format!("{handle:#x} is no physical memory, or was released"))),
+        _ => {
+            return Err(Failure::invalid(format!(
+                "{handle:#x} is no physical memory, or was released"
+            )));
+        }
     }
     release(call, &mut state, handle);
     Ok(())
@@ -169,7 +191,11 @@ pub(super) unsafe fn cuMemMap(
     let size = size as u64;
     check_granular(&[ptr, size, offset as u64])?;
     let missing = || Failure::invalid(format!("{handle:#x} is no physical memory"));
-    let physical = state.physical.get(&handle).filter(|physical| physical.handles > 0).ok_or_else(missing)?;
+    let physical = state
+        .physical
+        .get(&handle)
+        .filter(|physical| physical.handles > 0)
+        .ok_or_else(missing)?;
     if size == 0 || flags != 0 || offset != 0 || size != physical.size {
         let message = format!(
             "{size} bytes from {offset} on of {} bytes; physical memory is mapped as a whole",
@@ -178,11 +204,16 @@ pub(super) unsafe fn cuMemMap(
         return Err(Failure::invalid(message));
     }
     if !reservation(&state, ptr, size) {
-        return Err(Failure::invalid(format!("{size} bytes at {ptr:#x} are not reserved")));
+        return Err(Failure::invalid(format!(
+            "{size} bytes at {ptr:#x} are not reserved"
+        )));
     }
     let overlap = state.mapped.range(..ptr + size).next_back();
     if overlap.is_some_and(|(start, mapping)| start + mapping.size > ptr) {
-        return Err(Failure::new(code::ALREADY_MAPPED, format!("something is mapped in {size} bytes at {ptr:#x}")));
+        return Err(Failure::new(
+            code::ALREADY_MAPPED,
+            format!("something is mapped in {size} bytes at {ptr:#x}"),
+        ));
     }
     let devices = state.devices.len();
     let physical = state.physical.get_mut(&handle).expect("looked up above");
@@ -204,12 +235,16 @@ fn covering(state: &State, ptr: u64, size: u64) -> Outcome<Vec<u64>> {
     let mut starts = Vec::new();
     let (mut reached, end) = (ptr, ptr.saturating_add(size));
     while reached < end {
-        let Some(mapping) = state.mapped.get(&reached) else { break };
+        let Some(mapping) = state.mapped.get(&reached) else {
+            break;
+        };
         starts.push(reached);
         reached += mapping.size;
     }
     if reached != end || size == 0 {
-        return Err(Failure::invalid(format!("{size} bytes at {ptr:#x} are not whole mappings")));
+        return Err(Failure::invalid(format!(
+            "{size} bytes at {ptr:#x} are not whole mappings"
+        )));
     }
     Ok(starts)
 }
@@ -219,7 +254,12 @@ pub(super) unsafe fn cuMemUnmap(call: &Call<'_>, ptr: u64, size: usize) -> Outco
     covering(&state, ptr, size as u64)?;
     // Commands may still use the mapping.
     let target = state.sequence;
-    state = call.machine.wait(state, |state| state.busy.iter().all(|&stream| state.passed(stream, target)));
+    state = call.machine.wait(state, |state| {
+        state
+            .busy
+            .iter()
+            .all(|&stream| state.passed(stream, target))
+    });
     for start in covering(&state, ptr, size as u64)? {
         if let Some(mapping) = Arc::make_mut(&mut state.mapped).remove(&start) {
             release(call, &mut state, mapping.handle);
@@ -244,7 +284,9 @@ pub(super) unsafe fn cuMemSetAccess(
         }
         let device = state.device(description.location.id)?;
         for &start in &starts {
-            let mapping = Arc::make_mut(&mut state.mapped).get_mut(&start).expect("covers the range");
+            let mapping = Arc::make_mut(&mut state.mapped)
+                .get_mut(&start)
+                .expect("covers the range");
             if mapping.device != device
                 && description.flags != 0
                 && !super::device::linked(call, mapping.device, device)
@@ -268,8 +310,13 @@ pub(super) unsafe fn cuMemGetAccess(
     // SAFETY: the C interface's contract.
     let location = unsafe { get(location, "location")? };
     let device = state.device(location.id)?;
-    let found = state.mapped.range(..=ptr).next_back().filter(|(start, mapping)| ptr - **start < mapping.size);
-    let (_, mapping) = found.ok_or_else(|| Failure::invalid(format!("nothing is mapped at {ptr:#x}")))?;
+    let found = state
+        .mapped
+        .range(..=ptr)
+        .next_back()
+        .filter(|(start, mapping)| ptr - **start < mapping.size);
+    let (_, mapping) =
+        found.ok_or_else(|| Failure::invalid(format!("nothing is mapped at {ptr:#x}")))?;
     // SAFETY: the C interface's contract.
     unsafe { put(flags, u64::from(mapping.access[device]), "flags") }
 }
@@ -285,7 +332,9 @@ pub(super) unsafe fn cuMemGetAllocationGranularity(
     unsafe {
         check_properties(&state, &get(prop, "prop")?)?;
         if option > 1 {
-            return Err(Failure::invalid(format!("no granularity has the number {option}")));
+            return Err(Failure::invalid(format!(
+                "no granularity has the number {option}"
+            )));
         }
         put(granularity, GRANULARITY as usize, "granularity")
     }
@@ -303,14 +352,25 @@ pub(super) unsafe fn cuMemGetAllocationPropertiesFromHandle(
     unsafe { put(prop, physical.properties, "prop") }
 }
 
-pub(super) unsafe fn cuMemRetainAllocationHandle(call: &Call<'_>, handle: *mut u64, addr: *mut c_void) -> Outcome {
+pub(super) unsafe fn cuMemRetainAllocationHandle(
+    call: &Call<'_>,
+    handle: *mut u64,
+    addr: *mut c_void,
+) -> Outcome {
     let mut state = call.state()?;
     let address = addr as u64;
-    let found = (range_of(address) == Some(RESERVED_INDEX)).then(|| state.mapped.range(..=address).next_back());
-    let found = found.flatten().filter(|(start, mapping)| address - **start < mapping.size);
+    let found = (range_of(address) == Some(RESERVED_INDEX))
+        .then(|| state.mapped.range(..=address).next_back());
+    let found = found
+        .flatten()
+        .filter(|(start, mapping)| address - **start < mapping.size);
     let kept = found.map(|(_, mapping)| mapping.handle);
-    let kept = kept.ok_or_else(|| Failure::invalid(format!("nothing is mapped at {address:#x}")))?;
-    let physical = state.physical.get_mut(&kept).expect("a mapping keeps its memory");
+    let kept =
+        kept.ok_or_else(|| Failure::invalid(format!("nothing is mapped at {address:#x}")))?;
+    let physical = state
+        .physical
+        .get_mut(&kept)
+        .expect("a mapping keeps its memory");
     physical.handles += 1;
     physical.references += 1;
     // SAFETY: the C interface's contract.

@@ -49,16 +49,29 @@ pub(crate) enum Work {
     /// Calls a function of the host.
     Host { function: CUhostFn, data: usize },
     /// Calls a function of the host with the stream.
-    Callback { function: CUstreamCallback, stream: u64, data: usize },
+    Callback {
+        function: CUstreamCallback,
+        stream: u64,
+        data: usize,
+    },
     /// Records an event.
     Record { event: u64, record: u64 },
     /// Frees device memory.
     Free { address: u64 },
     /// Waits until memory compares with a value: 0 is at least (cyclic), 1 equal, 2 any common bit, 3 any bit not set in
     /// both.
-    WaitValue { address: u64, value: u64, wide: bool, compare: u32 },
+    WaitValue {
+        address: u64,
+        value: u64,
+        wide: bool,
+        compare: u32,
+    },
     /// Writes a value.
-    WriteValue { address: u64, value: u64, wide: bool },
+    WriteValue {
+        address: u64,
+        value: u64,
+        wide: bool,
+    },
     /// Runs the nodes of a graph.
     Graph(Arc<Plan>),
 }
@@ -69,9 +82,20 @@ impl Work {
         match self {
             Work::Nothing => "a wait".to_string(),
             Work::Launch(launch) => format!("the launch of {}", launch.function.name),
-            Work::Copy(copy) => format!("a copy of {} bytes from {:#x} to {:#x}", copy.bytes(), copy.from.address, copy.to.address),
-            Work::Staged { to, .. } => format!("a copy of {} bytes to {:#x}", to.bytes(), to.to.address),
-            Work::Fill(fill) => format!("a memset of {} bytes at {:#x}", fill.width * fill.height, fill.to.address),
+            Work::Copy(copy) => format!(
+                "a copy of {} bytes from {:#x} to {:#x}",
+                copy.bytes(),
+                copy.from.address,
+                copy.to.address
+            ),
+            Work::Staged { to, .. } => {
+                format!("a copy of {} bytes to {:#x}", to.bytes(), to.to.address)
+            }
+            Work::Fill(fill) => format!(
+                "a memset of {} bytes at {:#x}",
+                fill.width * fill.height,
+                fill.to.address
+            ),
             Work::Host { .. } | Work::Callback { .. } => "a host function".to_string(),
             Work::Record { .. } => "the record of an event".to_string(),
             Work::Free { address } => format!("the free of {address:#x}"),
@@ -125,7 +149,11 @@ pub(crate) fn execute(work: &Work, place: &mut Surroundings<'_>) -> Result<(), T
             }
             Ok(())
         }
-        Work::Callback { function, stream, data } => {
+        Work::Callback {
+            function,
+            stream,
+            data,
+        } => {
             if let Some(function) = function {
                 let _guard = InCallback::new();
                 // SAFETY: as above, for `cuStreamAddCallback`.
@@ -142,7 +170,11 @@ pub(crate) fn execute(work: &Work, place: &mut Surroundings<'_>) -> Result<(), T
                 lost: false,
             })
         }
-        Work::WriteValue { address, value, wide } => transfer::write_value(*address, *value, *wide, place),
+        Work::WriteValue {
+            address,
+            value,
+            wide,
+        } => transfer::write_value(*address, *value, *wide, place),
         Work::Graph(plan) => super::plan::run(plan, place),
     }
 }
@@ -188,23 +220,43 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
     let settings = &machine.settings;
     let number = place.grid.fetch_add(1, Ordering::Relaxed);
     if settings.inject.failing_launch == Some(number) {
-        let message = format!("launch {number} ({}) fails because the settings ask for it", launch.function.name);
-        return Err(Trouble { code: code::LAUNCH_FAILED, message, lost: false });
+        let message = format!(
+            "launch {number} ({}) fails because the settings ask for it",
+            launch.function.name
+        );
+        return Err(Trouble {
+            code: code::LAUNCH_FAILED,
+            message,
+            lost: false,
+        });
     }
     if let Some((device, at)) = settings.inject.lost_device
         && device as usize == place.own.device
         && number >= at
     {
-        let message = format!("device {device} is lost with launch {number} because the settings ask for it");
-        return Err(Trouble { code: code::DEVICE_UNAVAILABLE, message, lost: true });
+        let message =
+            format!("device {device} is lost with launch {number} because the settings ask for it");
+        return Err(Trouble {
+            code: code::DEVICE_UNAVAILABLE,
+            message,
+            lost: true,
+        });
     }
     if !settings.execute {
-        machine.tally().launched(&launch.function.name, &LaunchCounts::default());
+        machine
+            .tally()
+            .launched(&launch.function.name, &LaunchCounts::default());
         return Ok(());
     }
     let kernel = match launch.function.kernel() {
         Ok(kernel) => kernel,
-        Err(error) => return Err(Trouble { code: code::INVALID_PTX, message: error.to_string(), lost: false }),
+        Err(error) => {
+            return Err(Trouble {
+                code: code::INVALID_PTX,
+                message: error.to_string(),
+                lost: false,
+            });
+        }
     };
     let checks = settings.checks;
     let result = launch::run(&Launch {
@@ -214,8 +266,14 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
         dynamic_shared: launch.shared,
         params: &launch.params,
         memory: place.own,
-        host: &KernelHost { machine, grid: number },
-        order: place.ordered.as_ref().map(|ordered| (ordered.command, ordered as &dyn Order)),
+        host: &KernelHost {
+            machine,
+            grid: number,
+        },
+        order: place
+            .ordered
+            .as_ref()
+            .map(|ordered| (ordered.command, ordered as &dyn Order)),
         options: Options {
             workers: settings.workers,
             seed: settings.seed,
@@ -237,8 +295,14 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
             Ok(())
         }
         Err(fault) => {
-            machine.tally().launched(&launch.function.name, &LaunchCounts::default());
-            Err(Trouble { code: fault.kind.code(), message: fault.to_string(), lost: false })
+            machine
+                .tally()
+                .launched(&launch.function.name, &LaunchCounts::default());
+            Err(Trouble {
+                code: fault.kind.code(),
+                message: fault.to_string(),
+                lost: false,
+            })
         }
     }
 }

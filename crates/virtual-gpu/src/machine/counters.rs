@@ -10,7 +10,8 @@ use crate::exec::launch::LaunchCounts;
 
 /// Names of the instruction classes, in their order.
 const CLASSES: [&str; 12] = [
-    "integer", "float", "double", "convert", "move", "load", "store", "atomic", "matrix", "sync", "control", "other",
+    "integer", "float", "double", "convert", "move", "load", "store", "atomic", "matrix", "sync",
+    "control", "other",
 ];
 
 /// What was counted of a kernel.
@@ -77,7 +78,8 @@ impl Counters {
     /// As JSON.
     pub fn to_json(&self) -> String {
         let mut out = String::from("{\n");
-        let pair = |(count, bytes): (u64, u64)| format!("{{\"count\": {count}, \"bytes\": {bytes}}}");
+        let pair =
+            |(count, bytes): (u64, u64)| format!("{{\"count\": {count}, \"bytes\": {bytes}}}");
         let _ = writeln!(out, "  \"launches\": {},", self.launches);
         let _ = writeln!(out, "  \"allocations\": {},", self.allocations);
         let _ = writeln!(out, "  \"synchronizations\": {},", self.synchronizations);
@@ -91,14 +93,33 @@ impl Counters {
         ] {
             let _ = writeln!(out, "  \"{name}\": {},", pair(value));
         }
-        let memory = self.memory.iter().map(|(used, peak)| format!("{{\"used\": {used}, \"peak\": {peak}}}"));
-        let _ = writeln!(out, "  \"memory\": [{}],", memory.collect::<Vec<_>>().join(", "));
-        let calls = self.calls.iter().map(|(name, count)| format!("    \"{name}\": {count}"));
-        let _ = writeln!(out, "  \"calls\": {{\n{}\n  }},", calls.collect::<Vec<_>>().join(",\n"));
-        let kernels = self.kernels.iter().map(|(name, kernel)| {
-            format!("    {}: {}", quoted(name), kernel_json(kernel))
-        });
-        let _ = writeln!(out, "  \"kernels\": {{\n{}\n  }}\n}}", kernels.collect::<Vec<_>>().join(",\n"));
+        let memory = self
+            .memory
+            .iter()
+            .map(|(used, peak)| format!("{{\"used\": {used}, \"peak\": {peak}}}"));
+        let _ = writeln!(
+            out,
+            "  \"memory\": [{}],",
+            memory.collect::<Vec<_>>().join(", ")
+        );
+        let calls = self
+            .calls
+            .iter()
+            .map(|(name, count)| format!("    \"{name}\": {count}"));
+        let _ = writeln!(
+            out,
+            "  \"calls\": {{\n{}\n  }},",
+            calls.collect::<Vec<_>>().join(",\n")
+        );
+        let kernels = self
+            .kernels
+            .iter()
+            .map(|(name, kernel)| format!("    {}: {}", quoted(name), kernel_json(kernel)));
+        let _ = writeln!(
+            out,
+            "  \"kernels\": {{\n{}\n  }}\n}}",
+            kernels.collect::<Vec<_>>().join(",\n")
+        );
         out
     }
 }
@@ -107,7 +128,12 @@ fn kernel_json(kernel: &KernelCounters) -> String {
     let counts = &kernel.counts;
     let classes = |values: &[u64; 12]| {
         let of = |(name, value): (&&str, &u64)| format!("\"{name}\": {value}");
-        CLASSES.iter().zip(values).map(of).collect::<Vec<_>>().join(", ")
+        CLASSES
+            .iter()
+            .zip(values)
+            .map(of)
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     format!(
         "{{\"launches\": {}, \"warp_instructions\": {{{}}}, \"lane_instructions\": {{{}}}, \"divergent_branches\": {}, \
@@ -217,9 +243,17 @@ impl Tally {
             (load(count), load(bytes))
         };
         Counters {
-            calls: NAMES.iter().zip(&self.calls).map(|(name, count)| (*name, load(count))).filter(|c| c.1 > 0).collect(),
+            calls: NAMES
+                .iter()
+                .zip(&self.calls)
+                .map(|(name, count)| (*name, load(count)))
+                .filter(|c| c.1 > 0)
+                .collect(),
             launches: kernels.values().map(|kernel| kernel.launches).sum(),
-            kernels: kernels.iter().map(|(name, kernel)| (name.to_string(), kernel.clone())).collect(),
+            kernels: kernels
+                .iter()
+                .map(|(name, kernel)| (name.to_string(), kernel.clone()))
+                .collect(),
             allocations: load(&self.allocations),
             synchronizations: load(&self.synchronizations),
             host_to_device: traffic(Direction::HostToDevice),
@@ -234,9 +268,20 @@ impl Tally {
 
     /// Starts from zero. The number of the call goes on, for messages that name it.
     pub(crate) fn reset(&self) {
-        let counters = self.calls.iter().chain([&self.allocations, &self.synchronizations]);
-        let traffic = self.traffic.iter().flat_map(|(count, bytes)| [count, bytes]);
-        counters.chain(traffic).for_each(|counter| counter.store(0, Ordering::Relaxed));
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let counters = self
+            .calls
+            .iter()
+            .chain([&self.allocations, &self.synchronizations]);
+        let traffic = self
+            .traffic
+            .iter()
+            .flat_map(|(count, bytes)| [count, bytes]);
+        counters
+            .chain(traffic)
+            .for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.kernels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }

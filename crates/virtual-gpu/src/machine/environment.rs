@@ -46,7 +46,8 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
         meaning: "CUDA version that the driver reports; newer PTX is refused",
         read: |settings, value| {
             let (major, minor) = value.split_once('.')?;
-            settings.driver_version = (number(major)?.min(1000) * 1000 + number(minor)?.min(99) * 10) as i32;
+            settings.driver_version =
+                (number(major)?.min(1000) * 1000 + number(minor)?.min(99) * 10) as i32;
             Some(())
         },
     },
@@ -80,7 +81,11 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
         values: "a list of uninitialized, shared-races, stream-races, leaks; or all, none",
         meaning: "what is looked for beyond bounds, alignment and use after free",
         read: |settings, value| {
-            for word in value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            for word in value
+                .split(',')
+                .map(str::trim)
+                .filter(|word| !word.is_empty())
+            {
                 let checks = &mut settings.checks;
                 match word {
                     "uninitialized" => checks.uninitialized = true,
@@ -160,11 +165,15 @@ impl std::fmt::Debug for EnvironmentVariable {
 
 /// Settings from variables.
 pub(super) fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
-    let mut settings = Settings { log: Sink::Stderr, ..Settings::default() };
+    let mut settings = Settings {
+        log: Sink::Stderr,
+        ..Settings::default()
+    };
     for variable in VARIABLES {
         if let Some(value) = value_of(variable.name) {
-            (variable.read)(&mut settings, value.trim())
-                .ok_or_else(|| format!("{}={value}: expected {}", variable.name, variable.values))?;
+            (variable.read)(&mut settings, value.trim()).ok_or_else(|| {
+                format!("{}={value}: expected {}", variable.name, variable.values)
+            })?;
         }
     }
     Ok(settings)
@@ -201,7 +210,12 @@ mod tests {
     use super::*;
 
     fn from(pairs: &[(&str, &str)]) -> Result<Settings, String> {
-        read(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
+        read(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_string())
+        })
     }
 
     #[test]
@@ -214,8 +228,13 @@ mod tests {
             ("FIRECLAY_VIRTUAL_GPU_STREAMS", "deferred"),
         ])
         .unwrap();
-        assert_eq!((settings.devices, settings.memory, settings.capability), (8, 80 << 30, (9, 0)));
-        assert!(settings.checks.leaks && settings.checks.stream_races && !settings.checks.uninitialized);
+        assert_eq!(
+            (settings.devices, settings.memory, settings.capability),
+            (8, 80 << 30, (9, 0))
+        );
+        assert!(
+            settings.checks.leaks && settings.checks.stream_races && !settings.checks.uninitialized
+        );
         assert_eq!(settings.streams, Streams::Deferred);
     }
 
@@ -231,6 +250,11 @@ mod tests {
             let error = from(&[(name, value)]).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }
-        assert!(from(&[("FIRECLAY_VIRTUAL_GPUS", "1000")]).unwrap().validate().is_err());
+        assert!(
+            from(&[("FIRECLAY_VIRTUAL_GPUS", "1000")])
+                .unwrap()
+                .validate()
+                .is_err()
+        );
     }
 }

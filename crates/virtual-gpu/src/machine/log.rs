@@ -19,7 +19,10 @@ pub(crate) struct Log {
 impl Log {
     /// A log that writes to a sink.
     pub(crate) fn new(sink: Sink) -> Log {
-        Log { sink, lines: Mutex::default() }
+        Log {
+            sink,
+            lines: Mutex::default(),
+        }
     }
 
     /// Writes a line.
@@ -36,7 +39,12 @@ impl Log {
 
     /// The lines so far.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
     }
 }
 
@@ -51,7 +59,10 @@ impl Sink {
                 drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
             }
             Sink::File(path) => {
-                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                let file = std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path);
                 drop(file.and_then(|mut file| file.write_all(text.as_bytes())));
             }
             Sink::Function(function) => function(text),

@@ -140,24 +140,38 @@ impl Settings {
     /// Whether a machine can be made from the settings, or what is wrong with them.
     pub fn validate(&self) -> Result<(), String> {
         if self.devices as usize > MAX_DEVICES {
-            return Err(format!("{} devices are asked for; a machine has at most {MAX_DEVICES}", self.devices));
+            return Err(format!(
+                "{} devices are asked for; a machine has at most {MAX_DEVICES}",
+                self.devices
+            ));
         }
         let most = 1u64 << (DEVICE_BITS - 1);
         if self.memory == 0 || self.memory > most {
-            return Err(format!("{} bytes of memory per device; it must be 1 to {most}", self.memory));
+            return Err(format!(
+                "{} bytes of memory per device; it must be 1 to {most}",
+                self.memory
+            ));
         }
         if !(5..=12).contains(&self.capability.0) || self.capability.1 > 9 {
             let (major, minor) = self.capability;
-            return Err(format!("compute capability {major}.{minor}; it must be 5.0 to 12.9"));
+            return Err(format!(
+                "compute capability {major}.{minor}; it must be 5.0 to 12.9"
+            ));
         }
         if !(11000..=13090).contains(&self.driver_version) {
-            return Err(format!("driver version {}; it must be 11000 to 13090", self.driver_version));
+            return Err(format!(
+                "driver version {}; it must be 11000 to 13090",
+                self.driver_version
+            ));
         }
         if self.workers == 0 || self.workers > 1024 {
             return Err(format!("{} workers; there must be 1 to 1024", self.workers));
         }
         if self.quarantine > most {
-            return Err(format!("a quarantine of {} bytes; it must be at most {most}", self.quarantine));
+            return Err(format!(
+                "a quarantine of {} bytes; it must be at most {most}",
+                self.quarantine
+            ));
         }
         Ok(())
     }
