@@ -6,7 +6,7 @@ pub(crate) mod shared;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// The order of a device's commands: launches, copies and memsets.
-pub trait Order: Sync {
+pub(crate) trait Order: Sync {
     /// Whether a command had ended before another began, by streams, events and synchronisation.
     fn before(&self, earlier: u32, later: u32) -> bool;
     /// What a message says of a command: its kind, name and stream.
@@ -15,7 +15,7 @@ pub trait Order: Sync {
 
 /// What the checks remember of an allocation's bytes.
 #[derive(Debug)]
-pub struct Shadow {
+pub(crate) struct Shadow {
     /// A bit for each byte that was written.
     written: Vec<AtomicU8>,
     /// Commands that touched each word of 4 bytes.
@@ -31,7 +31,7 @@ struct Cell {
 
 /// Two commands that are not ordered and touch the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub(crate) struct Conflict {
     /// First byte, from the allocation's start.
     pub offset: u64,
     /// The earlier command.
@@ -42,7 +42,7 @@ pub struct Conflict {
 
 impl Shadow {
     /// A shadow for an allocation of so many bytes, none of them written.
-    pub fn new(bytes: usize, uninitialized: bool, races: bool) -> Shadow {
+    pub(crate) fn new(bytes: usize, uninitialized: bool, races: bool) -> Shadow {
         let written = if uninitialized { bytes.div_ceil(8) } else { 0 };
         let cells = if races { bytes.div_ceil(4) } else { 0 };
         Shadow {
@@ -52,7 +52,7 @@ impl Shadow {
     }
 
     /// Remembers that bytes were written.
-    pub fn mark_written(&self, offset: u64, size: u64) {
+    pub(crate) fn mark_written(&self, offset: u64, size: u64) {
         if self.written.is_empty() {
             return;
         }
@@ -67,7 +67,7 @@ impl Shadow {
     }
 
     /// The first of these bytes that was never written.
-    pub fn first_unwritten(&self, offset: u64, size: u64) -> Option<u64> {
+    pub(crate) fn first_unwritten(&self, offset: u64, size: u64) -> Option<u64> {
         if self.written.is_empty() {
             return None;
         }
@@ -80,21 +80,8 @@ impl Shadow {
         })
     }
 
-    /// Forgets what was written: the memory is given out anew.
-    pub fn forget(&self) {
-        self.written
-            .iter()
-            .for_each(|bits| bits.store(0, Ordering::Relaxed));
-        for cell in &self.cells {
-            cell.write.store(0, Ordering::Relaxed);
-            cell.reads
-                .iter()
-                .for_each(|read| read.store(0, Ordering::Relaxed));
-        }
-    }
-
     /// Remembers that a command reads or writes bytes, and finds an earlier one that it is not ordered with.
-    pub fn access(
+    pub(crate) fn access(
         &self,
         offset: u64,
         size: u64,
@@ -169,8 +156,6 @@ mod tests {
         assert_eq!(shadow.first_unwritten(2, 4), Some(2));
         shadow.mark_written(0, 100);
         assert_eq!(shadow.first_unwritten(0, 100), None);
-        shadow.forget();
-        assert_eq!(shadow.first_unwritten(0, 100), Some(0));
     }
 
     #[test]

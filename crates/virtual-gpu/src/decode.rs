@@ -13,15 +13,15 @@ pub(crate) use kernel::kernel;
 
 /// Why a function cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodeError {
+pub(crate) struct DecodeError {
     /// The function.
-    pub function: String,
+    pub(crate) function: String,
     /// Line in the PTX text, from 1.
-    pub line: u32,
+    pub(crate) line: u32,
     /// The instruction.
-    pub text: String,
+    pub(crate) text: String,
     /// What is not supported or wrong.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl fmt::Display for DecodeError {

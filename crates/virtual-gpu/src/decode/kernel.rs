@@ -73,7 +73,6 @@ pub(crate) fn kernel(
         functions,
         shared_bytes,
         module: module.clone(),
-        index,
     })
 }
 

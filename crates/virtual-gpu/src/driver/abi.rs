@@ -24,7 +24,6 @@ pub(crate) const MEMORY_ARRAY: c_uint = 3;
 pub(crate) const MEMORY_UNIFIED: c_uint = 4;
 
 /// A copy of rows.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -48,7 +47,6 @@ pub struct CUDA_MEMCPY2D {
 }
 
 /// A copy of planes; between contexts it is [`CUDA_MEMCPY3D_PEER`], with the same layout.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -85,7 +83,6 @@ pub struct CUDA_MEMCPY3D {
 pub type CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D;
 
 /// A kernel node of a graph.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -101,7 +98,6 @@ pub struct CUDA_KERNEL_NODE_PARAMS {
 }
 
 /// A memset node of a graph.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -115,7 +111,6 @@ pub struct CUDA_MEMSET_NODE_PARAMS {
 }
 
 /// A host node of a graph.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -125,7 +120,6 @@ pub struct CUDA_HOST_NODE_PARAMS {
 }
 
 /// What `cuGraphInstantiateWithParams` reads and writes.
-#[expect(non_camel_case_types, reason = "the name of the C interface")]
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

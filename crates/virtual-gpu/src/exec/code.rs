@@ -55,7 +55,7 @@ pub(crate) struct Code {
 /// What an instruction does, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Class {
+pub(crate) enum Class {
     /// Integer and logic.
     Integer,
     /// f32, f16 and bf16 arithmetic.
@@ -106,6 +106,4 @@ pub(crate) struct Kernel {
     pub(crate) shared_bytes: u32,
     /// The module's parsed text, for messages.
     pub(crate) module: Arc<ast::Module>,
-    /// Index of the entry in the module.
-    pub(crate) index: u32,
 }

@@ -7,7 +7,7 @@
 //! first, so that a lane that waits for another of its warp does not wait for ever.
 
 use super::code::{CallSite, Code, Kernel};
-use super::instruction::{Flow, INLINE_SLOTS, Inst, NO_GUARD};
+use super::instruction::{Flow, Inst, NO_GUARD};
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
 use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
@@ -123,13 +123,6 @@ impl<'l> Core<'l> {
             turn: 0,
             jumps: 0,
         }
-    }
-
-    /// The slot of operand `index`, of an instruction whose slots are all in itself.
-    #[inline(always)]
-    pub(crate) fn slot(&self, inst: &Inst, index: usize) -> u32 {
-        debug_assert!(index < INLINE_SLOTS);
-        inst.slots[index]
     }
 
     /// The slot of operand `index`, of an instruction that the decoder emitted with `emit_many`.

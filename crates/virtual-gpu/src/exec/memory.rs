@@ -4,25 +4,25 @@
 use crate::check::Shadow;
 
 /// Where the shared window starts in generic addresses; a window has 2^32 bytes. Device memory lies elsewhere.
-pub const SHARED_WINDOW: u64 = 1 << 56;
+pub(crate) const SHARED_WINDOW: u64 = 1 << 56;
 /// Where the local window starts.
-pub const LOCAL_WINDOW: u64 = 2 << 56;
+pub(crate) const LOCAL_WINDOW: u64 = 2 << 56;
 /// Where the window of kernel parameters starts.
-pub const PARAM_WINDOW: u64 = 3 << 56;
+pub(crate) const PARAM_WINDOW: u64 = 3 << 56;
 
 /// A stretch of device addresses with the host memory behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Region {
+pub(crate) struct Region {
     /// First device address.
-    pub start: u64,
+    pub(crate) start: u64,
     /// One past the last.
-    pub end: u64,
+    pub(crate) end: u64,
     /// Host memory of `start`.
-    pub host: *mut u8,
+    pub(crate) host: *mut u8,
     /// Whether kernels may write to it.
-    pub writable: bool,
+    pub(crate) writable: bool,
     /// What the checks remember of its bytes; null when they are off.
-    pub shadow: *const Shadow,
+    pub(crate) shadow: *const Shadow,
 }
 
 /// The memory that one launch sees.
@@ -30,7 +30,7 @@ pub struct Region {
 /// # Safety
 /// A region's host memory must be valid for reads (and writes if writable) from `start` to `end` for as long as the
 /// launch runs, and readable and writable from several threads as far as kernels do so.
-pub unsafe trait Memory: Sync {
+pub(crate) unsafe trait Memory: Sync {
     /// The region that an address lies in.
     fn region(&self, address: u64) -> Option<Region>;
     /// What a message says of an address that lies in no region or ends outside: the nearest allocation, a freed one.

@@ -1,7 +1,7 @@
 //! `mov`, `cvta`, `isspacep`, and special registers that change.
 
 use crate::decode::builder::Place;
-use crate::decode::{Builder, Form, Kind, Refusal, Value};
+use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
@@ -335,11 +335,4 @@ impl<const WHAT: u8, const WIDE: bool> Handler for Read<WHAT, WIDE> {
         }
         Flow::Next
     }
-}
-
-/// Adds a constant to an address.
-pub(crate) fn add_immediate(builder: &mut Builder<'_>, value: Value, offset: u64) -> Value {
-    let result = builder.temporary(Kind::Long);
-    builder.emit(handler::<AddImmediate>(), &[result], &[value], offset);
-    result
 }

@@ -54,7 +54,6 @@ pub struct Counters {
 
 /// A direction of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub(crate) enum Direction {
     HostToDevice,
     DeviceToHost,

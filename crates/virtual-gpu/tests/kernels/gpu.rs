@@ -443,18 +443,51 @@ impl Extent for [u32; 3] {
 
 /// The only place that knows the virtual GPU's own interface.
 mod machine {
+    use virtual_gpu::machine::{Checks, Machine, Settings, Streams};
+
     use super::{Schedule, c_void};
 
     /// While it lives, the thread's driver calls go to a machine of the schedule.
-    pub(super) struct Entered;
+    pub(super) struct Entered {
+        _entered: virtual_gpu::machine::Entered,
+    }
 
     /// Makes a machine and enters it.
     pub(super) fn enter(schedule: Schedule) -> Entered {
-        panic!("virtual_gpu has no machine yet to run under {schedule:?}")
+        let mut settings = Settings {
+            devices: 1,
+            memory: 1 << 30,
+            budget: 300_000_000,
+            ..Settings::default()
+        };
+        match schedule {
+            Schedule::Parallel => settings.workers = 2,
+            Schedule::Seeded(seed) => {
+                settings.workers = 1;
+                settings.seed = Some(seed);
+                // One of the seeds runs with every check on; the others at full speed.
+                if seed == 1 {
+                    settings.checks = Checks {
+                        uninitialized: true,
+                        shared_races: true,
+                        stream_races: true,
+                        leaks: false,
+                    };
+                }
+            }
+            Schedule::Deferred(seed) => {
+                settings.streams = Streams::Deferred;
+                settings.seed = Some(seed);
+            }
+        }
+        let machine = Machine::new(settings).unwrap_or_else(|error| panic!("{error}"));
+        Entered {
+            _entered: machine.enter(),
+        }
     }
 
     /// The driver's function of this name.
-    pub(super) fn function(_name: &str) -> Option<*const c_void> {
-        None
+    pub(super) fn function(name: &str) -> Option<*const c_void> {
+        virtual_gpu::driver::function(name)
     }
 }

@@ -30,7 +30,6 @@ macro_rules! kernel_tests {
         mod on_the_machine {
             $(
                 #[test]
-                #[ignore = "waits for the table of driver functions"]
                 fn $name() {
                     for schedule in crate::gpu::SCHEDULES {
                         super::$name(&crate::gpu::Gpu::new(schedule));
