@@ -20,6 +20,7 @@ use crate::tensor::Tensor;
 pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
     let recording = Recording::wanted(inputs);
+    autograd::check_views(op.name(), inputs)?;
     let outputs = run(&op, inputs, origin)?;
     if recording
         && outputs
@@ -50,6 +51,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     for target in targets {
         autograd::check_in_place(op.name(), target, inputs).map_err(context)?;
     }
+    autograd::check_views(op.name(), inputs)?;
     check_devices(&op, inputs.iter().chain(targets).copied()).map_err(context)?;
     let metas = op.output(&metas(inputs)).map_err(context)?;
     for (meta, target) in metas.iter().zip(targets) {

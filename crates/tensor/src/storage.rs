@@ -26,6 +26,8 @@ pub(crate) struct Storage {
     memory: Memory,
     lock: RwLock<()>,
     version: AtomicU64,
+    /// The version after the last write that autograd recorded.
+    recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
 }
 
@@ -51,6 +53,7 @@ impl Storage {
             memory,
             lock: RwLock::new(()),
             version: AtomicU64::new(0),
+            recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
         }))
     }
@@ -65,6 +68,17 @@ impl Storage {
     /// How often the bytes were written since they were allocated. See Note [Versions].
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
+    }
+
+    /// The version after the last write that autograd recorded: views made before it don't know of that history.
+    pub(crate) fn recorded_version(&self) -> u64 {
+        self.recorded_version.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the last write is part of a recorded history.
+    pub(crate) fn mark_recorded(&self) {
+        self.recorded_version
+            .store(self.version(), Ordering::Relaxed);
     }
 
     /// The line that wrote them last, if any did.
