@@ -296,15 +296,22 @@ fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
     (operand.ptr().cast(), operand.layout.numel())
 }
 
-/// Reads the elements of a layout in order. `T` may be bool.
-pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Vec<T> {
+/// Reads the elements of a layout in order. `T` may be bool. An expanded view may have more than memory has room for.
+pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    elements
+        .try_reserve_exact(layout.numel())
+        .map_err(|error| Error::OutOfMemory {
+            device: Device::Cpu,
+            what: format!("{} elements can't be read out: {error}", layout.numel()),
+            context: Context::hint("read the tensor before it is expanded, or parts of it"),
+        })?;
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
         layout,
         dtype: T::DTYPE,
     };
-    let mut elements = Vec::with_capacity(layout.numel());
     let base = operand.ptr();
     for_each_place(layout, |place| {
         // SAFETY: the place lies within the layout, whose end `ptr` checked; the storage is locked.
@@ -318,7 +325,7 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
         };
         elements.push(element);
     });
-    elements
+    Ok(elements)
 }
 
 /// The raw bytes of the elements of a layout, in order.

@@ -159,7 +159,7 @@ impl Tensor {
             .with_hint(format!("cast first: to_dtype(DType::{:?})", T::DTYPE))
             .with_operands(|| vec![self.operand("self")]));
         }
-        Ok(storage::read_elements(&self.0.storage, &self.0.layout))
+        storage::read_elements(&self.0.storage, &self.0.layout)
     }
 
     /// The elements' bytes in order, native endian: what a checkpoint stores.
@@ -179,7 +179,7 @@ impl Tensor {
         }
         macro_rules! first {
             ($t:ty) => {
-                storage::read_elements::<$t>(&self.0.storage, &self.0.layout)[0]
+                storage::read_elements::<$t>(&self.0.storage, &self.0.layout)?[0]
             };
         }
         Ok(match self.dtype() {

@@ -110,6 +110,7 @@ fn shapes_beyond_counting_are_errors() {
     let one = ones(&[1]);
     let wide = one.expand(&[isize::MAX / 8]).unwrap();
     assert_eq!(wide.nbytes(), isize::MAX as usize / 8 * 4);
+    assert!(wide.to_vec::<f32>().is_err());
     assert!(one.expand(&[isize::MAX]).is_err(), "its bytes overflow");
     assert!(one.expand(&[0, isize::MAX, 8]).is_err());
     assert!(one.as_strided(&[1 << 62, 4], &[0, 0], 0).is_err());
