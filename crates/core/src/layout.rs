@@ -33,8 +33,11 @@ impl Layout {
     }
 
     /// A layout with these strides.
+    ///
+    /// # Panics
+    /// If there isn't one stride per size: what reaches into a storage relies on that, in every build.
     pub fn strided(shape: Shape, strides: Dims, offset: usize) -> Layout {
-        debug_assert_eq!(shape.ndim(), strides.len());
+        assert_eq!(shape.ndim(), strides.len(), "one stride per size");
         Layout {
             shape,
             strides,
@@ -159,7 +162,10 @@ impl Layout {
         let mut layout = self.clone();
         layout.shape.sizes_mut()[dim] = length;
         layout.offset += start * self.strides[dim];
-        layout.strides[dim] *= step;
+        // Where there is no second element the step means nothing, and may be too large to multiply by.
+        if length > 1 {
+            layout.strides[dim] *= step;
+        }
         layout
     }
 

@@ -67,6 +67,11 @@ pub enum WindowError {
         /// Extent of the padded input along the same dim.
         input: usize,
     },
+    /// Kernel, stride, padding or dilation is larger than any memory.
+    TooLarge {
+        /// Size of the input along the dim.
+        input: usize,
+    },
     /// Padding of pooling is more than half the kernel.
     PaddingTooLarge {
         /// Padding along the dim.
@@ -92,6 +97,10 @@ impl fmt::Display for WindowError {
                 f,
                 "kernel (with dilation) must fit the padded input, got a kernel of {kernel} and an input of {input}"
             ),
+            WindowError::TooLarge { input } => write!(
+                f,
+                "kernel, stride, padding and dilation must be sizes that memory can have, got more around an input of {input}"
+            ),
             WindowError::PaddingTooLarge { padding, kernel } => {
                 write!(
                     f,
@@ -104,12 +113,34 @@ impl fmt::Display for WindowError {
 
 impl std::error::Error for WindowError {}
 
+/// Extents of the padded input and of the stretched kernel along a dim. All that is computed of a window that fits
+/// stays below four times the largest of them, so it can't overflow.
+pub(crate) fn extents(
+    input: usize,
+    kernel: usize,
+    padding: usize,
+    stride: usize,
+    dilation: usize,
+) -> Result<[usize; 2], WindowError> {
+    const MOST: usize = isize::MAX as usize / 4;
+    let stretched = dilation
+        .checked_mul(kernel - 1)
+        .and_then(|reach| reach.checked_add(1))
+        .filter(|&extent| extent <= MOST);
+    match stretched {
+        Some(stretched) if input.max(padding).max(stride).max(dilation) <= MOST => {
+            Ok([input + 2 * padding, stretched])
+        }
+        _ => Err(WindowError::TooLarge { input }),
+    }
+}
+
 impl Conv2dShape {
     /// Height and width of the output: `(input + 2 padding - dilation (kernel - 1) - 1) / stride + 1`, rounded down.
     ///
     /// # Errors
-    /// If a kernel, stride, dilation or groups is 0, if groups do not divide the channels, or if the kernel is larger
-    /// than the padded input.
+    /// If a kernel, stride, dilation or groups is 0, if groups do not divide the channels, if the kernel is larger
+    /// than the padded input, or if one of them is larger than any memory.
     pub fn output_size(&self) -> Result<[usize; 2], WindowError> {
         let positive = [
             ("kernel", self.kernel[0].min(self.kernel[1])),
@@ -134,12 +165,23 @@ impl Conv2dShape {
             });
         }
         let mut size = [self.height, self.width];
+        // A slab is at most a few times as large as the padded channels: they must be countable too, by far.
+        let mut padded = in_channels.max(out_channels).max(1);
         for (dim, size) in size.iter_mut().enumerate() {
-            let input = *size + 2 * self.padding[dim];
-            let kernel = self.dilation[dim] * (self.kernel[dim] - 1) + 1;
+            let [input, kernel] = extents(
+                *size,
+                self.kernel[dim],
+                self.padding[dim],
+                self.stride[dim],
+                self.dilation[dim],
+            )?;
             if kernel > input {
                 return Err(WindowError::KernelTooLarge { kernel, input });
             }
+            padded = padded
+                .checked_mul(input)
+                .filter(|&padded| padded <= isize::MAX as usize >> 8)
+                .ok_or(WindowError::TooLarge { input: *size })?;
             *size = (input - kernel) / self.stride[dim] + 1;
         }
         Ok(size)

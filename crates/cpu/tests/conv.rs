@@ -374,6 +374,20 @@ fn shapes_without_an_output_are_errors() {
             input: 5
         })
     );
+    for large in [usize::MAX, 1 << 63, 1 << 62] {
+        for shape in [
+            Conv2dShape {
+                dilation: [1, large],
+                ..PLAIN
+            },
+            Conv2dShape {
+                padding: [large, 0],
+                ..PLAIN
+            },
+        ] {
+            assert_eq!(shape.output_size(), Err(WindowError::TooLarge { input: 5 }));
+        }
+    }
     let shape = Conv2dShape {
         stride: [0, 1],
         ..PLAIN

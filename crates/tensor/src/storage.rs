@@ -26,6 +26,8 @@ pub(crate) struct Storage {
     memory: Memory,
     lock: RwLock<()>,
     version: AtomicU64,
+    /// The version after the last write that autograd recorded.
+    recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
 }
 
@@ -51,6 +53,7 @@ impl Storage {
             memory,
             lock: RwLock::new(()),
             version: AtomicU64::new(0),
+            recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
         }))
     }
@@ -65,6 +68,17 @@ impl Storage {
     /// How often the bytes were written since they were allocated. See Note [Versions].
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
+    }
+
+    /// The version after the last write that autograd recorded: views made before it don't know of that history.
+    pub(crate) fn recorded_version(&self) -> u64 {
+        self.recorded_version.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the last write is part of a recorded history.
+    pub(crate) fn mark_recorded(&self) {
+        self.recorded_version
+            .store(self.version(), Ordering::Relaxed);
     }
 
     /// The line that wrote them last, if any did.
@@ -282,15 +296,22 @@ fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
     (operand.ptr().cast(), operand.layout.numel())
 }
 
-/// Reads the elements of a layout in order. `T` may be bool.
-pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Vec<T> {
+/// Reads the elements of a layout in order. `T` may be bool. An expanded view may have more than memory has room for.
+pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    elements
+        .try_reserve_exact(layout.numel())
+        .map_err(|error| Error::OutOfMemory {
+            device: Device::Cpu,
+            what: format!("{} elements can't be read out: {error}", layout.numel()),
+            context: Context::hint("read the tensor before it is expanded, or parts of it"),
+        })?;
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
         layout,
         dtype: T::DTYPE,
     };
-    let mut elements = Vec::with_capacity(layout.numel());
     let base = operand.ptr();
     for_each_place(layout, |place| {
         // SAFETY: the place lies within the layout, whose end `ptr` checked; the storage is locked.
@@ -304,7 +325,7 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
         };
         elements.push(element);
     });
-    elements
+    Ok(elements)
 }
 
 /// The raw bytes of the elements of a layout, in order.

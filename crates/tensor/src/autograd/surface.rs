@@ -95,7 +95,7 @@ impl Tensor {
     /// The same elements without history (`Tensor.detach`). Shares the storage.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
-        let detached = self.alias(self.layout().clone(), Origin::here());
+        let detached = self.detached(Origin::here());
         debug_assert!(!detached.requires_grad());
         detached
     }

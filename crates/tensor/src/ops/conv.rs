@@ -70,13 +70,12 @@ fn geometry(
         )
     };
     let size = shape.output_size().map_err(wrong)?;
-    if per_group * options.groups != in_channels {
+    let groups = options.groups;
+    if per_group.checked_mul(groups) != Some(in_channels) {
         return Err(Error::shape(
             op,
             format!(
-                "the input has {in_channels} channels, the weight {weight} with {} groups takes {}",
-                options.groups,
-                per_group * options.groups
+                "the input has {in_channels} channels, the weight {weight} takes {per_group} in each of {groups} groups"
             ),
         ));
     }

@@ -1,0 +1,244 @@
+//! Sizes, steps and layouts beyond anything that memory holds are errors, not panics, wrapped numbers or reads out of bounds.
+
+use fireclay_tensor::{
+    AvgPool2d, Conv2dOptions, CpuCall, DType, Layout, Meta, Op, OutputMeta, OutputMetas, Pool2d,
+    Result, Tensor, dispatch,
+};
+
+fn ones(shape: &[usize]) -> Tensor {
+    Tensor::ones(shape, "cpu").unwrap()
+}
+
+const LARGE: [usize; 4] = [
+    usize::MAX,
+    1 << 63,
+    isize::MAX as usize,
+    isize::MAX as usize / 2,
+];
+
+#[test]
+fn windows_beyond_memory_are_errors() {
+    let (image, weight) = (ones(&[1, 1, 4, 4]), ones(&[1, 1, 3, 3]));
+    let usual = Conv2dOptions::default();
+    for large in LARGE {
+        for pair in [[large, 1], [1, large], [large; 2]] {
+            for options in [
+                Conv2dOptions {
+                    dilation: pair,
+                    ..usual
+                },
+                Conv2dOptions {
+                    padding: pair,
+                    ..usual
+                },
+                Conv2dOptions {
+                    stride: pair,
+                    ..usual
+                },
+            ] {
+                assert!(image.conv2d(&weight, None, options).is_err(), "{options:?}");
+            }
+            let usual = Pool2d::new([3, 3]);
+            for window in [
+                Pool2d {
+                    dilation: pair,
+                    ..usual
+                },
+                Pool2d {
+                    stride: pair,
+                    ceil_mode: true,
+                    ..usual
+                },
+                Pool2d {
+                    padding: [pair[0] / 2, pair[1] / 2],
+                    ..Pool2d::new(pair)
+                },
+            ] {
+                assert!(image.max_pool2d(window).is_err(), "{window:?}");
+                let average = AvgPool2d {
+                    window,
+                    ..AvgPool2d::new([3, 3])
+                };
+                assert!(image.avg_pool2d(average).is_err(), "{window:?}");
+            }
+        }
+        // Each fits its image, but the padded image is one that no memory holds.
+        for far in [1 << 59, 1 << 40] {
+            let options = Conv2dOptions {
+                dilation: [far; 2],
+                padding: [far; 2],
+                ..Conv2dOptions::default()
+            };
+            assert!(image.conv2d(&weight, None, options).is_err(), "{far}");
+        }
+        let groups = Conv2dOptions {
+            groups: large,
+            ..Conv2dOptions::default()
+        };
+        let (image, weight) = (ones(&[1, 0, 4, 4]), ones(&[0, 2, 3, 3]));
+        assert!(image.conv2d(&weight, None, groups).is_err(), "{large}");
+    }
+}
+
+#[test]
+fn a_window_that_misses_the_image_has_no_gradient() {
+    // Taps of each dimension at -1 and 2, on an image of 1 or 2 columns.
+    let window = Pool2d {
+        stride: [2; 2],
+        padding: [1; 2],
+        dilation: [3; 2],
+        ceil_mode: true,
+        ..Pool2d::new([2, 2])
+    };
+    for shape in [[1, 1, 1, 1], [1, 1, 1, 2], [1, 1, 2, 1]] {
+        let image = ones(&shape).requires_grad_(true).unwrap();
+        let (best, places) = image.max_pool2d_with_indices(window).unwrap();
+        assert_eq!(best.to_vec::<f32>().unwrap()[0], f32::NEG_INFINITY);
+        assert_eq!(places.to_vec::<i64>().unwrap()[0], -1);
+        best.sum_all().unwrap().backward().unwrap();
+        let grad = image.grad().unwrap().to_vec::<f32>().unwrap();
+        assert!(grad.iter().all(|&grad| grad == 0.0), "{shape:?}: {grad:?}");
+    }
+}
+
+#[test]
+fn shapes_beyond_counting_are_errors() {
+    let many = 1 << 40;
+    for shape in [[many, many, 0], [0, many, many], [many, 0, many]] {
+        assert!(Tensor::zeros(&shape, "cpu").is_err(), "{shape:?}");
+    }
+    let one = ones(&[1]);
+    let wide = one.expand(&[isize::MAX / 8]).unwrap();
+    assert_eq!(wide.nbytes(), isize::MAX as usize / 8 * 4);
+    assert!(wide.to_vec::<f32>().is_err());
+    assert!(one.expand(&[isize::MAX]).is_err(), "its bytes overflow");
+    assert!(one.expand(&[0, isize::MAX, 8]).is_err());
+    assert!(one.as_strided(&[1 << 62, 4], &[0, 0], 0).is_err());
+    let bytes = one.to_dtype(DType::U8).unwrap();
+    let widest = bytes.expand(&[isize::MAX]).unwrap();
+    assert!(Tensor::cat(&[&widest; 3], 0).is_err());
+}
+
+#[test]
+fn a_step_beyond_the_last_element_takes_the_first() {
+    let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], &[2, 2], "cpu").unwrap();
+    for step in LARGE {
+        let first = x.slice(0, 0, 2, step).unwrap().t().unwrap();
+        assert_eq!(first.add(1.0).unwrap().to_vec::<f32>().unwrap(), [2.0, 3.0]);
+    }
+}
+
+#[test]
+fn arange_counts_whole_numbers_exactly() {
+    let arange = |start: i64, end: i64, step: i64| {
+        let numbers = Tensor::arange(start, end, step, "cpu").unwrap();
+        numbers.to_vec::<i64>().unwrap()
+    };
+    let exact = (1 << 53) + 1;
+    assert_eq!(arange(exact, exact + 2, 1), [exact, exact + 1]);
+    assert_eq!(arange(i64::MAX - 1, i64::MAX, 1), [i64::MAX - 1]);
+    let quarter = 1 << 62;
+    let quarters = [i64::MIN, -quarter, 0, quarter];
+    assert_eq!(arange(i64::MIN, i64::MAX, quarter), quarters);
+    assert_eq!(arange(i64::MAX, i64::MIN, i64::MIN), [i64::MAX, -1]);
+    assert_eq!(arange(5, 0, -2), [5, 3, 1]);
+    assert_eq!(arange(3, 3, -1), []);
+    for (start, end, step) in [
+        (5, 0, 1),
+        (0, 5, -1),
+        (0, 5, 0),
+        (i64::MAX, i64::MAX - 1, 1),
+    ] {
+        assert!(Tensor::arange(start, end, step, "cpu").is_err());
+    }
+}
+
+#[test]
+fn more_numbers_than_memory_are_errors() {
+    assert!(Tensor::arange(0, i64::MAX, 1, "cpu").is_err());
+    assert!(Tensor::arange(0.0, 1e30, 1.0, "cpu").is_err());
+    assert!(Tensor::linspace(0.0, 1.0, usize::MAX, "cpu").is_err());
+    assert!(Tensor::eye(1 << 40, "cpu").is_err());
+    assert!(Tensor::randperm(usize::MAX, "cpu").is_err());
+}
+
+#[test]
+fn uniform_numbers_are_finite_or_refused() {
+    let (narrow, wide) = (ones(&[64]), ones(&[64]).to_dtype(DType::F64).unwrap());
+    for bounds in [(-3e38, 3e38), (-1e300, 1e300), (1e300, 2e300)] {
+        assert!(narrow.uniform_(bounds.0, bounds.1).is_err(), "{bounds:?}");
+        wide.uniform_(bounds.0, bounds.1).unwrap();
+    }
+    let numbers = wide.to_vec::<f64>().unwrap();
+    assert!(
+        numbers
+            .iter()
+            .all(|number| (1e300..=2e300).contains(number))
+    );
+    assert!(wide.uniform_(-1e308, 1e308).is_err());
+}
+
+/// A view whose layout lacks a stride, by a user's op: all of it safe code.
+#[derive(Debug)]
+struct Lopsided;
+
+impl Op for Lopsided {
+    fn name(&self) -> &'static str {
+        "lopsided"
+    }
+
+    fn output(&self, _: &[Meta<'_>]) -> Result<OutputMetas> {
+        unreachable!("a view has no output of its own")
+    }
+
+    fn view(&self, _: &Layout) -> Option<Result<Layout>> {
+        let strides = std::iter::once(1).collect();
+        Some(Ok(Layout::strided([4, 1000].into(), strides, 0)))
+    }
+}
+
+#[test]
+#[should_panic(expected = "one stride per size")]
+fn a_layout_without_all_strides_cannot_be_made() {
+    let _ = dispatch::call_one(Lopsided, &[&ones(&[4])]).map(|view| view.to_bytes());
+}
+
+/// Doubles f32.
+#[derive(Debug)]
+struct Twice;
+
+impl Op for Twice {
+    fn name(&self) -> &'static str {
+        "twice"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let shape = inputs[0].shape().clone();
+        Ok(std::iter::once(OutputMeta::contiguous(shape, inputs[0].dtype)).collect())
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let x = call.input::<f32>(0);
+        let out = call.output::<f32>(0).iter_mut();
+        out.zip(x).for_each(|(out, x)| *out = x * 2.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn results_are_written_in_the_targets_dtype_and_each_has_a_target() {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        for input in [DType::F32, DType::F16] {
+            let x = ones(&[3]).to_dtype(input).unwrap();
+            let out = Tensor::full_of(&[3], 0i64, dtype, "cpu").unwrap();
+            dispatch::call_into(Twice, &[&x], &[&out]).unwrap();
+            let values: Vec<f64> = out.to_dtype(DType::F64).unwrap().to_vec().unwrap();
+            assert_eq!(values, [2.0; 3], "{input} to {dtype}");
+        }
+    }
+    let x = ones(&[3]);
+    assert!(dispatch::call_into(Twice, &[&x], &[]).is_err());
+    let (a, b) = (ones(&[3]), ones(&[3]));
+    assert!(dispatch::call_into(Twice, &[&x], &[&a, &b]).is_err());
+    assert_eq!(a.to_vec::<f32>().unwrap(), [1.0; 3]);
+}
