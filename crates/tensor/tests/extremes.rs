@@ -81,6 +81,27 @@ fn windows_beyond_memory_are_errors() {
 }
 
 #[test]
+fn a_window_of_more_places_than_can_be_counted_averages_to_nothing() {
+    let side = 1 << 40;
+    let window = Pool2d {
+        padding: [side / 2; 2],
+        ..Pool2d::new([side; 2])
+    };
+    let average = AvgPool2d {
+        window,
+        ..AvgPool2d::new([1, 1])
+    };
+    let image = ones(&[1, 1, 1, 1]);
+    let mean = image.avg_pool2d(average).unwrap();
+    assert!(
+        mean.to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .all(|&mean| mean < 1e-9)
+    );
+}
+
+#[test]
 fn a_window_that_misses_the_image_has_no_gradient() {
     // Taps of each dimension at -1 and 2, on an image of 1 or 2 columns.
     let window = Pool2d {
@@ -117,6 +138,24 @@ fn shapes_beyond_counting_are_errors() {
     let bytes = one.to_dtype(DType::U8).unwrap();
     let widest = bytes.expand(&[isize::MAX]).unwrap();
     assert!(Tensor::cat(&[&widest; 3], 0).is_err());
+    for shape in [[0, usize::MAX, 1], [0, usize::MAX, usize::MAX]] {
+        assert!(Tensor::zeros(&shape, "cpu").is_err(), "{shape:?}");
+        assert!(one.as_strided(&shape, &[1; 3], 0).is_err(), "{shape:?}");
+    }
+    let wide = Tensor::zeros(&[0, isize::MAX as usize], "cpu").unwrap();
+    let slice = wide.slice(1, -3, isize::MAX, 1).unwrap();
+    assert_eq!(slice.shape()[..], [0, 3]);
+}
+
+#[test]
+fn views_of_an_empty_tensor_may_have_any_strides() {
+    let strides = [usize::MAX; 2];
+    let none = ones(&[1]).as_strided(&[4, 0], &strides, 1).unwrap();
+    assert_eq!(none.unsqueeze(0).unwrap().numel(), 0);
+    assert_eq!(none.select(0, 3).unwrap().numel(), 0);
+    let rows = none.slice(0, 1, 4, 2).unwrap();
+    assert_eq!(rows.shape()[..], [2, 0]);
+    assert_eq!(rows.add(1.0).unwrap().to_vec::<f32>().unwrap(), []);
 }
 
 #[test]
@@ -126,6 +165,10 @@ fn a_step_beyond_the_last_element_takes_the_first() {
         let first = x.slice(0, 0, 2, step).unwrap().t().unwrap();
         assert_eq!(first.add(1.0).unwrap().to_vec::<f32>().unwrap(), [2.0, 3.0]);
     }
+    let x = ones(&[4, 10]).requires_grad_(true).unwrap();
+    let row = x.slice(0, 3, 4, usize::MAX).unwrap();
+    row.sum_all().unwrap().backward().unwrap();
+    assert_eq!(x.grad().unwrap().sum_all().unwrap().item().unwrap(), 10.0);
 }
 
 #[test]
