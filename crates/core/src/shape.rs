@@ -177,7 +177,10 @@ mod tests {
         assert_eq!(Shape::new(&[3, 0, 5]).checked_numel(), Some(0));
         assert_eq!(Shape::new(&[1 << 40, 0, 1 << 40]).checked_numel(), None);
         assert_eq!(Shape::new(&[0, usize::MAX]).checked_numel(), None);
-        assert_eq!(Shape::new(&[isize::MAX as usize, 0]).checked_numel(), Some(0));
+        assert_eq!(
+            Shape::new(&[isize::MAX as usize, 0]).checked_numel(),
+            Some(0)
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod slab;
 mod weight;
 
 use crate::gemm::Float;
+use crate::memory::HostMemoryError;
 use crate::parallel;
 use std::fmt;
 
@@ -227,6 +228,9 @@ impl Conv2dShape {
 
 /// `output[n, o] = bias[o] + sum over c of weight[o, c] correlated with input[n, c]` (`torch.nn.functional.conv2d`).
 ///
+/// # Errors
+/// If there is no memory for the padded image.
+///
 /// # Panics
 /// If [`Conv2dShape::output_size`] is an error, or if a slice does not have the length that the shape says.
 pub fn conv2d<T: Float>(
@@ -235,16 +239,19 @@ pub fn conv2d<T: Float>(
     weight: &[T],
     bias: Option<&[T]>,
     output: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(input.len(), weight.len(), output.len());
     if let Some(bias) = bias {
         assert_eq!(bias.len(), shape.out_channels, "conv2d: length of the bias");
     }
-    correlate::forward(shape, size, input, weight, bias, output);
+    correlate::forward(shape, size, input, weight, bias, output)
 }
 
 /// The gradient of [`conv2d`] with respect to its input (`torch.nn.grad.conv2d_input`); also the output of a
 /// transposed convolution.
+///
+/// # Errors
+/// As [`conv2d`].
 ///
 /// # Panics
 /// As [`conv2d`].
@@ -253,14 +260,17 @@ pub fn conv2d_backward_input<T: Float>(
     weight: &[T],
     grad_output: &[T],
     grad_input: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(grad_input.len(), weight.len(), grad_output.len());
-    correlate::backward_input(shape, size, weight, grad_output, grad_input);
+    correlate::backward_input(shape, size, weight, grad_output, grad_input)
 }
 
 /// The gradient of [`conv2d`] with respect to its weight (`torch.nn.grad.conv2d_weight`).
 ///
 /// Sums over images in groups that depend on the shape alone, then adds the groups in order.
+///
+/// # Errors
+/// As [`conv2d`].
 ///
 /// # Panics
 /// As [`conv2d`].
@@ -269,9 +279,9 @@ pub fn conv2d_backward_weight<T: Float>(
     input: &[T],
     grad_output: &[T],
     grad_weight: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(input.len(), grad_weight.len(), grad_output.len());
-    weight::backward_weight(shape, size, input, grad_output, grad_weight);
+    weight::backward_weight(shape, size, input, grad_output, grad_weight)
 }
 
 /// The gradient of [`conv2d`] with respect to its bias: the sum of `grad_output` over images and pixels.

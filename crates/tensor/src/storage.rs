@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
-use fireclay_cpu::memory::HostBuffer;
+use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
 use smallvec::SmallVec;
 
 use crate::op::Meta;
@@ -38,17 +38,10 @@ enum Memory {
 impl Storage {
     /// Fresh bytes of unspecified (but initialised) content.
     pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
-        let memory =
-            match device {
-                Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(|error| {
-                    Error::OutOfMemory {
-                        device,
-                        what: error.to_string(),
-                        context: Context::hint("free tensors, or work on smaller batches"),
-                    }
-                })?),
-                Device::Cuda(_) => return Err(crate::device::unavailable(device)),
-            };
+        let memory = match device {
+            Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(out_of_host_memory)?),
+            Device::Cuda(_) => return Err(crate::device::unavailable(device)),
+        };
         Ok(Arc::new(Storage {
             memory,
             lock: RwLock::new(()),
@@ -99,6 +92,15 @@ impl Storage {
         match &self.memory {
             Memory::Cpu(buffer) => buffer.as_ptr(),
         }
+    }
+}
+
+/// The error of an op that host memory isn't enough for.
+pub(crate) fn out_of_host_memory(error: HostMemoryError) -> Error {
+    Error::OutOfMemory {
+        device: Device::Cpu,
+        what: error.to_string(),
+        context: Context::hint("free tensors, or work on smaller batches"),
     }
 }
 
