@@ -383,7 +383,7 @@ fn augmented_digits_do_not_depend_on_workers() {
         let batches = loader.epoch(1).take(5).map(|batch| {
             let (images, labels) = batch.unwrap();
             assert_eq!(images.shape()[..], [64, 1, 28, 28]);
-            (images.to_bytes(), labels.to_vec::<i64>().unwrap())
+            (images.to_bytes().unwrap(), labels.to_vec::<i64>().unwrap())
         });
         batches.collect::<Vec<_>>()
     };

@@ -298,16 +298,22 @@ fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
     (operand.ptr().cast(), operand.layout.numel())
 }
 
-/// Reads the elements of a layout in order. `T` may be bool. An expanded view may have more than memory has room for.
-pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
-    let mut elements = Vec::new();
-    elements
-        .try_reserve_exact(layout.numel())
-        .map_err(|error| Error::OutOfMemory {
+/// An empty vector with room for `each` items per element. An expanded view may have more elements than memory has room for.
+fn vec_for<T>(layout: &Layout, each: usize) -> Result<Vec<T>> {
+    let mut items = Vec::new();
+    match items.try_reserve_exact(layout.numel().saturating_mul(each)) {
+        Ok(()) => Ok(items),
+        Err(error) => Err(Error::OutOfMemory {
             device: Device::Cpu,
             what: format!("{} elements can't be read out: {error}", layout.numel()),
             context: Context::hint("read the tensor before it is expanded, or parts of it"),
-        })?;
+        }),
+    }
+}
+
+/// Reads the elements of a layout in order. `T` may be bool.
+pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
+    let mut elements = vec_for(layout, 1)?;
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
@@ -331,7 +337,7 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
 }
 
 /// The raw bytes of the elements of a layout, in order.
-pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Vec<u8> {
+pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Result<Vec<u8>> {
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
@@ -339,7 +345,7 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
         dtype,
     };
     let (base, size) = (operand.ptr(), dtype.size());
-    let mut bytes = Vec::with_capacity(layout.numel() * size);
+    let mut bytes = vec_for(layout, size)?;
     if layout.is_contiguous() {
         // SAFETY: contiguous, within the storage (`ptr`), locked.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base, layout.numel() * size) });
@@ -351,7 +357,7 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
             });
         });
     }
-    bytes
+    Ok(bytes)
 }
 
 /// Fills a fresh storage, which nobody else has yet, from bytes.

@@ -163,7 +163,10 @@ impl Tensor {
     }
 
     /// The elements' bytes in order, native endian: what a checkpoint stores.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// An expanded tensor has more than memory has room for.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
         storage::read_bytes(&self.0.storage, &self.0.layout, self.dtype())
     }
 

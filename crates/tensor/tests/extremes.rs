@@ -132,6 +132,12 @@ fn shapes_beyond_counting_are_errors() {
     let wide = one.expand(&[isize::MAX / 8]).unwrap();
     assert_eq!(wide.nbytes(), isize::MAX as usize / 8 * 4);
     assert!(wide.to_vec::<f32>().is_err());
+    assert!(wide.to_bytes().is_err());
+    let text = wide.to_string();
+    assert!(
+        text.starts_with("tensor([1., 1., 1., ..., 1., 1., 1.], "),
+        "{text}"
+    );
     assert!(one.expand(&[isize::MAX]).is_err(), "its bytes overflow");
     assert!(one.expand(&[0, isize::MAX, 8]).is_err());
     assert!(one.as_strided(&[1 << 62, 4], &[0, 0], 0).is_err());
@@ -203,6 +209,23 @@ fn more_numbers_than_memory_are_errors() {
     assert!(Tensor::linspace(0.0, 1.0, usize::MAX, "cpu").is_err());
     assert!(Tensor::eye(1 << 40, "cpu").is_err());
     assert!(Tensor::randperm(usize::MAX, "cpu").is_err());
+}
+
+#[test]
+fn logsumexp_of_nothing_is_minus_infinity() {
+    for (shape, dims, count) in [
+        (&[2, 0][..], &[1][..], 2),
+        (&[0], &[0], 1),
+        (&[0, 3], &[1], 0),
+    ] {
+        let x = Tensor::zeros(shape, "cpu").unwrap();
+        let x = x.requires_grad_(true).unwrap();
+        let y = x.logsumexp(dims, false).unwrap();
+        let expected = vec![f32::NEG_INFINITY; count];
+        assert_eq!(y.to_vec::<f32>().unwrap(), expected, "{shape:?}");
+        y.sum_all().unwrap().backward().unwrap();
+        assert_eq!(x.grad().unwrap().shape()[..], *shape);
+    }
 }
 
 #[test]
