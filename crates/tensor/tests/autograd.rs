@@ -1,5 +1,7 @@
 //! Autograd: modes, graphs, hooks, in-place edits, user-defined ops, deep graphs.
 
+use std::sync::{Arc, Mutex};
+
 use fireclay_tensor::{
     Backpropagation, Backward, CpuCall, DType, Error, Formula, Grads, Meta, Op, OutputMeta,
     OutputMetas, Result, Saves, Tensor, dispatch, enable_grad, grad, grad_with, inference_mode,
@@ -519,4 +521,39 @@ fn a_user_defined_op_may_write_over_its_input() {
     assert_eq!(values(&x), [8.0, 27.0]);
     let error = dispatch::call_into(Cube, &[&x], &[&x, &x]).unwrap_err();
     assert!(error.to_string().contains("share one storage"), "{error}");
+}
+
+#[test]
+fn a_hook_stays_with_the_value_it_was_set_on() {
+    let x = Tensor::ones(&[2], "cpu").unwrap();
+    let x = x.requires_grad_(true).unwrap();
+    let y = x.mul(2.0).unwrap();
+    let seen: Arc<Mutex<Vec<(&str, f64)>>> = Arc::default();
+    let note = |name: &'static str| {
+        let seen = seen.clone();
+        y.register_hook(move |grad| {
+            seen.lock().unwrap().push((name, grad.sum_all()?.item()?));
+            Ok(None)
+        })
+        .unwrap()
+    };
+    let first = note("first");
+    y.retain_grad().unwrap();
+    y.mul_(3.0).unwrap();
+    let _ = note("second");
+    let backward = || {
+        let options = Backpropagation {
+            retain_graph: true,
+            ..Default::default()
+        };
+        y.backward_with(Some(&Tensor::ones(&[2], "cpu").unwrap()), options)
+            .unwrap();
+    };
+    backward();
+    assert_eq!(*seen.lock().unwrap(), [("second", 2.0), ("first", 6.0)]);
+    let kept = y.grad().unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(kept, [1.0; 2], "of the last value, as in PyTorch");
+    first.remove();
+    backward();
+    assert_eq!(seen.lock().unwrap()[2..], [("second", 2.0)]);
 }

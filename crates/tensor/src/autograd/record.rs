@@ -76,7 +76,7 @@ pub(crate) fn record_in_place(
     for (index, target) in targets.iter().enumerate() {
         if target.dtype().is_floating_point() {
             target.0.storage.mark_recorded();
-            target.0.autograd.set_node(node.clone(), index);
+            target.0.autograd.set_node_in_place(node.clone(), index);
         }
     }
     Ok(())
