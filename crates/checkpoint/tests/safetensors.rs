@@ -236,6 +236,18 @@ fn file_of(header: &str, data_nbytes: usize) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
+fn any_shape_that_a_tensor_can_have_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty.safetensors");
+    for shape in [[0, isize::MAX as usize], [isize::MAX as usize, 0]] {
+        let tensor = Tensor::zeros(&shape, "cpu").unwrap();
+        fireclay_checkpoint::save(&path, &[("x".to_owned(), tensor)]).unwrap();
+        let read = fireclay_checkpoint::load(&path).unwrap();
+        assert_eq!(read.tensor("x", "cpu").unwrap().shape()[..], shape);
+    }
+}
+
+#[test]
 fn hostile_headers_are_refused() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let dims = vec!["1"; 65].join(",");

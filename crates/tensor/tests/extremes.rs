@@ -1,8 +1,8 @@
 //! Sizes, steps and layouts beyond anything that memory holds are errors, not panics, wrapped numbers or reads out of bounds.
 
 use fireclay_tensor::{
-    AvgPool2d, Conv2dOptions, CpuCall, DType, Layout, Meta, Op, OutputMeta, OutputMetas, Pool2d,
-    Result, Tensor, dispatch,
+    AvgPool2d, BatchNorm, Conv2dOptions, CpuCall, DType, Layout, Meta, Op, OutputMeta, OutputMetas,
+    Pool2d, Result, Tensor, dispatch,
 };
 
 fn ones(shape: &[usize]) -> Tensor {
@@ -226,6 +226,69 @@ fn logsumexp_of_nothing_is_minus_infinity() {
         y.sum_all().unwrap().backward().unwrap();
         assert_eq!(x.grad().unwrap().shape()[..], *shape);
     }
+}
+
+#[test]
+fn numbers_that_a_dtype_lacks_are_errors_as_in_pytorch() {
+    use fireclay_tensor::Scalar;
+    let full = |value: Scalar, dtype| Tensor::full_of(&[1], value, dtype, "cpu");
+    for (value, dtype) in [
+        (f64::NAN.into(), DType::I64),
+        (f64::INFINITY.into(), DType::I32),
+        (1e300.into(), DType::I32),
+        (1e19.into(), DType::I64),
+        (1e300.into(), DType::F32),
+        (300i64.into(), DType::U8),
+        ((-256i64).into(), DType::U8),
+        (255.5.into(), DType::U8),
+        (128i64.into(), DType::I8),
+        (3_000_000_000i64.into(), DType::I32),
+        (i64::MIN.into(), DType::I16),
+    ] {
+        assert!(full(value, dtype).is_err(), "{value} as {dtype}");
+        let tensor = ones(&[1]).to_dtype(dtype).unwrap();
+        assert!(tensor.fill_(value).is_err());
+        assert!(tensor.full_like(value).is_err());
+    }
+    for (value, dtype, expected) in [
+        ((-1i64).into(), DType::U8, 255.0),
+        ((-255i64).into(), DType::U8, 1.0),
+        (2.7.into(), DType::I64, 2.0),
+        ((-2.7).into(), DType::I8, -2.0),
+        (f64::NAN.into(), DType::Bool, 1.0),
+        (1e5.into(), DType::F16, f64::INFINITY),
+        (1e300.into(), DType::F64, 1e300),
+        (f64::INFINITY.into(), DType::F32, f64::INFINITY),
+        (i64::MAX.into(), DType::I64, i64::MAX as f64),
+    ] {
+        let value: Scalar = value;
+        let element = full(value, dtype).unwrap().item().unwrap();
+        assert_eq!(element, expected, "{value} as {dtype}");
+    }
+}
+
+#[test]
+fn whole_numbers_have_no_batch_norm_and_drop_out_only_in_full() {
+    let (x, whole) = (ones(&[4, 3]), ones(&[3]).to_dtype(DType::I64).unwrap());
+    let real = ones(&[3]);
+    for (mean, variance) in [(&whole, &real), (&real, &whole)] {
+        for training in [false, true] {
+            let options = BatchNorm {
+                running: Some((mean, variance)),
+                training,
+                ..BatchNorm::default()
+            };
+            assert!(x.batch_norm(options).is_err());
+        }
+    }
+    assert_eq!(
+        real.to_vec::<f32>().unwrap(),
+        [1.0; 3],
+        "nothing is changed"
+    );
+    assert!(whole.dropout(0.5, true).is_err());
+    let none = whole.dropout(1.0, true).unwrap();
+    assert_eq!(none.to_vec::<i64>().unwrap(), [0; 3], "of its dtype");
 }
 
 #[test]

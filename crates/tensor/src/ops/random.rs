@@ -288,7 +288,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         if p == 1.0 {
-            return self.mul(0.0);
+            // Not `zeros_like`, as what is infinite or NaN shows; and a zero of this dtype, as the result has it.
+            return self.mul(&Tensor::full_of(&[], 0i64, self.dtype(), self.device())?);
         }
         let draw = default_generator().draw();
         dispatch::call_one(Dropout { p, draw }, &[self])
