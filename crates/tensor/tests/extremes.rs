@@ -256,6 +256,7 @@ fn numbers_that_a_dtype_lacks_are_errors_as_in_pytorch() {
         (2.7.into(), DType::I64, 2.0),
         ((-2.7).into(), DType::I8, -2.0),
         (f64::NAN.into(), DType::Bool, 1.0),
+        (0.5.into(), DType::Bool, 1.0),
         (1e5.into(), DType::F16, f64::INFINITY),
         (1e300.into(), DType::F64, 1e300),
         (f64::INFINITY.into(), DType::F32, f64::INFINITY),

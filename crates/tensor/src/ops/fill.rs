@@ -82,7 +82,11 @@ impl Tensor {
                 .with_operands(|| vec![self.operand("self")]));
         }
         let op = Fill {
-            value,
+            // Bool asks whether it is zero: neither a fraction nor NaN is.
+            value: match self.dtype() {
+                DType::Bool => Scalar::Bool(value.is_true()),
+                _ => value,
+            },
             shape: self.shape().clone(),
             dtype: self.dtype(),
         };
