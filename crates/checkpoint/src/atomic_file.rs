@@ -34,6 +34,15 @@ impl AtomicFile {
             });
         }
         let target = follow_link(path);
+        // The rename would put a plain file in the place of a device or pipe, for every program.
+        if target.metadata().is_ok_and(|meta| !meta.is_file()) {
+            return Err(Error::Io {
+                action: "writing",
+                path: path.into(),
+                source: io::Error::other("it is a device or a pipe, expected a file"),
+                hint: "give the path of a plain file".into(),
+            });
+        }
         let Some(name) = target.file_name() else {
             return Err(Error::Io {
                 action: "writing",

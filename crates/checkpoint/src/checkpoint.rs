@@ -250,13 +250,13 @@ impl Entry {
         };
         let piece = PIECE_NBYTES / tensor.dtype().size();
         if tensor.numel() <= piece || !tensor.is_contiguous() {
-            return visit(&tensor.to_bytes());
+            return visit(&tensor.to_bytes()?);
         }
         no_grad(|| {
             let flat = tensor.view(&[-1])?;
             for start in (0..flat.numel()).step_by(piece) {
                 let length = piece.min(flat.numel() - start);
-                visit(&flat.narrow(0, start, length)?.to_bytes())?;
+                visit(&flat.narrow(0, start, length)?.to_bytes()?)?;
             }
             Ok(())
         })

@@ -178,7 +178,7 @@ fn dtype_name(dtype: DType) -> Option<&'static str> {
     row.map(|(_, _, name)| *name)
 }
 
-/// A shape whose strides can be computed: also the sizes beside a zero must not overflow together.
+/// A shape that a tensor can have: also the sizes beside a zero must not overflow together.
 fn checked_shape(sizes: &[usize]) -> std::result::Result<Shape, String> {
     if sizes.len() > MOST_DIMS {
         return Err(format!(
@@ -186,12 +186,13 @@ fn checked_shape(sizes: &[usize]) -> std::result::Result<Shape, String> {
             sizes.len()
         ));
     }
-    sizes
-        .iter()
-        .try_fold(1usize, |product, &size| product.checked_mul(size.max(1)))
-        .filter(|&product| product <= isize::MAX as usize / 16)
-        .ok_or_else(|| format!("shape {sizes:?}, whose number of elements overflows"))?;
-    Ok(Shape::new(sizes))
+    let shape = Shape::new(sizes);
+    match shape.checked_numel() {
+        Some(_) => Ok(shape),
+        None => Err(format!(
+            "shape {sizes:?}, whose number of elements overflows"
+        )),
+    }
 }
 
 /// What is wrong with a header that the crate refuses; None if it can't be found.

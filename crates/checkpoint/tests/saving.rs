@@ -180,3 +180,12 @@ mod unix {
         assert_eq!(value(&path), 2.0);
     }
 }
+
+/// The rename of a whole file to its place must not take the place of a device.
+#[cfg(unix)]
+#[test]
+fn a_device_is_refused_and_stays() {
+    let error = fireclay_checkpoint::save("/dev/null", &fireclay_checkpoint::Checkpoint::new());
+    assert!(error.unwrap_err().to_string().contains("expected a file"));
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+}

@@ -1,8 +1,10 @@
 //! The command line: commands, flags and their help.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -81,7 +83,8 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
             Arg::new("seed")
                 .long("seed")
                 .value_name("N")
-                .value_parser(value_parser!(u64))
+                .value_parser(|text: &str| number(text, 0..=u64::MAX))
+                .allow_negative_numbers(true)
                 .help("Decides the split, the first weights and all chance [default: 0]"),
             threads_flag(),
             Arg::new("workers")
@@ -198,8 +201,11 @@ fn count_flag(name: &'static str, help: &'static str) -> Arg {
 const MOST_THREADS: usize = 4096;
 const MOST_COUNTED: usize = 1_000_000_000;
 
-fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    match text.parse::<usize>() {
+fn number<N: FromStr + PartialOrd + Display>(
+    text: &str,
+    range: RangeInclusive<N>,
+) -> Result<N, String> {
+    match text.parse::<N>() {
         Ok(number) if range.contains(&number) => Ok(number),
         _ => Err(format!(
             "expected a whole number from {} to {}",
@@ -245,7 +251,10 @@ pub(crate) fn device(name: &str) -> Result<Device, Failure> {
             Err(_) => Device::Cpu,
         });
     }
-    let device = name.into_device()?;
+    let device = name.into_device().map_err(|_| {
+        let expected = "expected auto, cpu, cuda or cuda:N as in cuda:1";
+        Failure::Refused(format!("--device \"{name}\" is not known, {expected}"))
+    })?;
     check_available(device)?;
     Ok(device)
 }

@@ -29,12 +29,15 @@ pub(crate) enum Failure {
 
     /// The loss is no number any more.
     #[error(
-        "error: the loss is {loss} in epoch {epoch}, batch {batch}: training diverged; try a smaller --lr than {lr}"
+        "error: the loss is {loss} {place} epoch {epoch}{}: training diverged; try a smaller --lr than {lr:?}",
+        batch.map_or_else(String::new, |batch| format!(", batch {batch}"))
     )]
     Diverged {
         loss: f64,
+        /// As in "in epoch 1" or "on the test set after epoch 1".
+        place: &'static str,
         epoch: usize,
-        batch: usize,
+        batch: Option<usize>,
         lr: f64,
     },
 

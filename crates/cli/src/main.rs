@@ -10,6 +10,7 @@ mod picture;
 mod predict;
 mod train;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -23,15 +24,17 @@ fn main() -> ExitCode {
     let matches = match arguments::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version come here too. A closed pipe is no reason to complain.
-            let _ = error.print();
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
             return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                // Help and version come here too.
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    exit_code(printed.map_err(Failure::Output))
+                }
                 _ => ExitCode::FAILURE,
             };
         }
     };
-    let result = match matches.subcommand() {
+    exit_code(match matches.subcommand() {
         Some(("train", matches)) => match matches.subcommand() {
             Some(("mnist", matches)) => train::run(&train::Request::of(matches)),
             _ => unreachable!("clap asks for a subcommand"),
@@ -39,7 +42,11 @@ fn main() -> ExitCode {
         Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),
         Some(("bench", matches)) => bench::run(&bench::Request::of(matches)),
         _ => arguments::introduce(),
-    };
+    })
+}
+
+/// Says what went wrong, if something did.
+fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has seen enough, as `head`.

@@ -21,7 +21,8 @@ fn wrong_flags() {
         ("train mnist --lr -1", &["--lr"]),
         ("train mnist --lr=nan", &["--lr", "above 0"]),
         ("train mnist --threads 0", &["--threads", "from 1"]),
-        ("train mnist --device gpu", &["\"gpu\"", "cuda:1"]),
+        ("train mnist --device gpu", &["\"gpu\"", "auto", "cuda:1"]),
+        ("train mnist --seed -1", &["--seed", "-1", "from 0"]),
         ("train imagenet", &["imagenet"]),
         ("predict a.png", &["--checkpoint"]),
         ("predict --checkpoint m.safetensors", &["IMAGE.png"]),
@@ -29,6 +30,17 @@ fn wrong_flags() {
         ("bench --seconds -1", &["--seconds"]),
     ] {
         refuse(fireclay(line.split_whitespace()), mentions);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written() {
+    for arguments in [&["--help"][..], &["--version"], &[]] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let mut command = fireclay(arguments);
+        command.stdout(full);
+        refuse(command, &["writing to standard output"]);
     }
 }
 
@@ -188,5 +200,11 @@ fn a_loss_that_is_no_number() {
     write_digits(folder.path(), 100);
     let out = folder.path().join("out");
     let run = train(folder.path(), &out, "--epochs 3 --batch-size 8 --lr 1e30");
-    refuse(run, &["--lr", "epoch"]);
+    refuse(run, &["epoch 1, batch", "--lr than 1e30"]);
+    // Where the first and only batch is fine, the test set shows it.
+    let run = train(folder.path(), &out, "--epochs 1 --batch-size 80 --lr 1e30");
+    refuse(
+        run,
+        &["1 epoch of 1 batch of 80", "test set after epoch 1:"],
+    );
 }

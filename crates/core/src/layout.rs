@@ -33,8 +33,11 @@ impl Layout {
     }
 
     /// A layout with these strides.
+    ///
+    /// # Panics
+    /// If there isn't one stride per size: what reaches into a storage relies on that, in every build.
     pub fn strided(shape: Shape, strides: Dims, offset: usize) -> Layout {
-        debug_assert_eq!(shape.ndim(), strides.len());
+        assert_eq!(shape.ndim(), strides.len(), "one stride per size");
         Layout {
             shape,
             strides,
@@ -158,8 +161,11 @@ impl Layout {
     pub fn slice(&self, dim: usize, start: usize, length: usize, step: usize) -> Layout {
         let mut layout = self.clone();
         layout.shape.sizes_mut()[dim] = length;
-        layout.offset += start * self.strides[dim];
-        layout.strides[dim] *= step;
+        layout.offset = self.moved(dim, start);
+        // Where there is no second element the step means nothing, and may be too large to multiply by.
+        if length > 1 {
+            layout.strides[dim] = self.strides[dim].saturating_mul(step);
+        }
         layout
     }
 
@@ -168,15 +174,22 @@ impl Layout {
         let mut layout = self.clone();
         layout.shape.sizes_mut().remove(dim);
         layout.strides.remove(dim);
-        layout.offset += index * self.strides[dim];
+        layout.offset = self.moved(dim, index);
         layout
+    }
+
+    /// The offset after `count` steps along `dim`. An empty layout may have any strides; as no element lies at its offset, where
+    /// that ends doesn't matter.
+    fn moved(&self, dim: usize, count: usize) -> usize {
+        self.offset
+            .saturating_add(count.saturating_mul(self.strides[dim]))
     }
 
     /// Inserts a dimension of size 1 at `dim`.
     pub fn unsqueeze(&self, dim: usize) -> Layout {
         let mut layout = self.clone();
         let stride = if dim < self.ndim() {
-            self.shape[dim].max(1) * self.strides[dim]
+            self.shape[dim].max(1).saturating_mul(self.strides[dim])
         } else {
             1
         };

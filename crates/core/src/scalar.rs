@@ -43,6 +43,33 @@ impl Scalar {
         }
     }
 
+    /// Whether PyTorch takes the number as one of `dtype` (as in `torch.full`). Whole dtypes take a fraction and cut it, unsigned
+    /// ones also a negative number whose absolute value they have, which wraps around; f32 takes no finite number beyond its
+    /// largest, while 16-bit floats round it to infinity; bool takes all.
+    pub fn fits(self, dtype: DType) -> bool {
+        let (least, most) = match dtype {
+            DType::I64 => (i64::MIN, i64::MAX),
+            DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+            DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+            DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+            DType::U8 => (-i64::from(u8::MAX), u8::MAX.into()),
+            DType::F32 => {
+                let value = self.to_f64();
+                return !value.is_finite() || value.abs() <= f32::MAX.into();
+            }
+            _ => return true,
+        };
+        let whole = match self {
+            Scalar::F64(value) if !value.is_finite() => return false,
+            // In i128, since the f64 next to i64::MAX is beyond it.
+            Scalar::F64(value) if value < 0.0 => value.floor() as i128,
+            Scalar::F64(value) => value.ceil() as i128,
+            Scalar::I64(value) => value.into(),
+            Scalar::Bool(value) => value.into(),
+        };
+        (least.into()..=most.into()).contains(&whole)
+    }
+
     /// Whether the number is not zero.
     pub fn is_true(self) -> bool {
         match self {

@@ -39,14 +39,15 @@ impl Shape {
         self.checked_numel().unwrap_or(usize::MAX)
     }
 
-    /// The number of elements, or None where it (or the product of any of the sizes) overflows.
+    /// The number of elements, or None where it (or the product of any of the sizes beside a zero) is beyond `isize::MAX`: of
+    /// a tensor that exists, sizes can be multiplied without a check, and be counted from either end.
     pub fn checked_numel(&self) -> Option<usize> {
-        if self.0.contains(&0) {
-            return Some(0);
-        }
-        self.0
+        let product = self
+            .0
             .iter()
-            .try_fold(1usize, |numel, &size| numel.checked_mul(size))
+            .try_fold(1usize, |product, &size| product.checked_mul(size.max(1)))
+            .filter(|&product| product <= isize::MAX as usize)?;
+        Some(if self.0.contains(&0) { 0 } else { product })
     }
 
     /// The number of dimensions.
@@ -169,6 +170,17 @@ mod tests {
         assert_eq!(shape(&[]).broadcast(&shape(&[2, 0])), Some(shape(&[2, 0])));
         assert_eq!(shape(&[1]).broadcast(&shape(&[0])), Some(shape(&[0])));
         assert_eq!(shape(&[2]).broadcast(&shape(&[3])), None);
+    }
+
+    #[test]
+    fn a_zero_hides_no_overflow() {
+        assert_eq!(Shape::new(&[3, 0, 5]).checked_numel(), Some(0));
+        assert_eq!(Shape::new(&[1 << 40, 0, 1 << 40]).checked_numel(), None);
+        assert_eq!(Shape::new(&[0, usize::MAX]).checked_numel(), None);
+        assert_eq!(
+            Shape::new(&[isize::MAX as usize, 0]).checked_numel(),
+            Some(0)
+        );
     }
 
     #[test]

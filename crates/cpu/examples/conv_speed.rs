@@ -75,9 +75,14 @@ fn main() {
         let mut grad_input = input.clone();
         let mut grad_weight = weight.clone();
         let mut grad_bias = bias.clone();
-        let forward = best(|| conv2d(&shape, &input, &weight, Some(&bias), &mut output));
-        let by_input = best(|| conv2d_backward_input(&shape, &weight, &grad, &mut grad_input));
-        let by_weight = best(|| conv2d_backward_weight(&shape, &input, &grad, &mut grad_weight));
+        let forward =
+            best(|| conv2d(&shape, &input, &weight, Some(&bias), &mut output).expect("memory"));
+        let by_input = best(|| {
+            conv2d_backward_input(&shape, &weight, &grad, &mut grad_input).expect("memory")
+        });
+        let by_weight = best(|| {
+            conv2d_backward_weight(&shape, &input, &grad, &mut grad_weight).expect("memory")
+        });
         let by_bias = best(|| conv2d_backward_bias(&shape, &grad, &mut grad_bias));
         eprintln!(
             "{:3} -> {:2} {}x{} groups {:2}, {:3}x{:3}, batch {:2}: forward {forward:6.3} ms, input {by_input:6.3}, \

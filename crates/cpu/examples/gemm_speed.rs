@@ -43,7 +43,8 @@ fn main() {
                     &mut c,
                     row_major(m, n),
                     Epilogue::None,
-                );
+                )
+                .expect("memory for packing");
             }
             best = best.min(round.elapsed().as_secs_f64() / repeats as f64);
         }

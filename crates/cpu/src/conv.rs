@@ -14,6 +14,7 @@ mod slab;
 mod weight;
 
 use crate::gemm::Float;
+use crate::memory::HostMemoryError;
 use crate::parallel;
 use std::fmt;
 
@@ -67,6 +68,11 @@ pub enum WindowError {
         /// Extent of the padded input along the same dim.
         input: usize,
     },
+    /// Kernel, stride, padding or dilation is larger than any memory.
+    TooLarge {
+        /// Size of the input along the dim.
+        input: usize,
+    },
     /// Padding of pooling is more than half the kernel.
     PaddingTooLarge {
         /// Padding along the dim.
@@ -92,6 +98,10 @@ impl fmt::Display for WindowError {
                 f,
                 "kernel (with dilation) must fit the padded input, got a kernel of {kernel} and an input of {input}"
             ),
+            WindowError::TooLarge { input } => write!(
+                f,
+                "kernel, stride, padding and dilation must be sizes that memory can have, got more around an input of {input}"
+            ),
             WindowError::PaddingTooLarge { padding, kernel } => {
                 write!(
                     f,
@@ -104,12 +114,34 @@ impl fmt::Display for WindowError {
 
 impl std::error::Error for WindowError {}
 
+/// Extents of the padded input and of the stretched kernel along a dim. All that is computed of a window that fits
+/// stays below four times the largest of them, so it can't overflow.
+pub(crate) fn extents(
+    input: usize,
+    kernel: usize,
+    padding: usize,
+    stride: usize,
+    dilation: usize,
+) -> Result<[usize; 2], WindowError> {
+    const MOST: usize = isize::MAX as usize / 4;
+    let stretched = dilation
+        .checked_mul(kernel - 1)
+        .and_then(|reach| reach.checked_add(1))
+        .filter(|&extent| extent <= MOST);
+    match stretched {
+        Some(stretched) if input.max(padding).max(stride).max(dilation) <= MOST => {
+            Ok([input + 2 * padding, stretched])
+        }
+        _ => Err(WindowError::TooLarge { input }),
+    }
+}
+
 impl Conv2dShape {
     /// Height and width of the output: `(input + 2 padding - dilation (kernel - 1) - 1) / stride + 1`, rounded down.
     ///
     /// # Errors
-    /// If a kernel, stride, dilation or groups is 0, if groups do not divide the channels, or if the kernel is larger
-    /// than the padded input.
+    /// If a kernel, stride, dilation or groups is 0, if groups do not divide the channels, if the kernel is larger
+    /// than the padded input, or if one of them is larger than any memory.
     pub fn output_size(&self) -> Result<[usize; 2], WindowError> {
         let positive = [
             ("kernel", self.kernel[0].min(self.kernel[1])),
@@ -134,12 +166,23 @@ impl Conv2dShape {
             });
         }
         let mut size = [self.height, self.width];
+        // A slab is at most a few times as large as the padded channels: they must be countable too, by far.
+        let mut padded = in_channels.max(out_channels).max(1);
         for (dim, size) in size.iter_mut().enumerate() {
-            let input = *size + 2 * self.padding[dim];
-            let kernel = self.dilation[dim] * (self.kernel[dim] - 1) + 1;
+            let [input, kernel] = extents(
+                *size,
+                self.kernel[dim],
+                self.padding[dim],
+                self.stride[dim],
+                self.dilation[dim],
+            )?;
             if kernel > input {
                 return Err(WindowError::KernelTooLarge { kernel, input });
             }
+            padded = padded
+                .checked_mul(input)
+                .filter(|&padded| padded <= isize::MAX as usize >> 8)
+                .ok_or(WindowError::TooLarge { input: *size })?;
             *size = (input - kernel) / self.stride[dim] + 1;
         }
         Ok(size)
@@ -185,6 +228,9 @@ impl Conv2dShape {
 
 /// `output[n, o] = bias[o] + sum over c of weight[o, c] correlated with input[n, c]` (`torch.nn.functional.conv2d`).
 ///
+/// # Errors
+/// If there is no memory for the padded image.
+///
 /// # Panics
 /// If [`Conv2dShape::output_size`] is an error, or if a slice does not have the length that the shape says.
 pub fn conv2d<T: Float>(
@@ -193,16 +239,19 @@ pub fn conv2d<T: Float>(
     weight: &[T],
     bias: Option<&[T]>,
     output: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(input.len(), weight.len(), output.len());
     if let Some(bias) = bias {
         assert_eq!(bias.len(), shape.out_channels, "conv2d: length of the bias");
     }
-    correlate::forward(shape, size, input, weight, bias, output);
+    correlate::forward(shape, size, input, weight, bias, output)
 }
 
 /// The gradient of [`conv2d`] with respect to its input (`torch.nn.grad.conv2d_input`); also the output of a
 /// transposed convolution.
+///
+/// # Errors
+/// As [`conv2d`].
 ///
 /// # Panics
 /// As [`conv2d`].
@@ -211,14 +260,17 @@ pub fn conv2d_backward_input<T: Float>(
     weight: &[T],
     grad_output: &[T],
     grad_input: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(grad_input.len(), weight.len(), grad_output.len());
-    correlate::backward_input(shape, size, weight, grad_output, grad_input);
+    correlate::backward_input(shape, size, weight, grad_output, grad_input)
 }
 
 /// The gradient of [`conv2d`] with respect to its weight (`torch.nn.grad.conv2d_weight`).
 ///
 /// Sums over images in groups that depend on the shape alone, then adds the groups in order.
+///
+/// # Errors
+/// As [`conv2d`].
 ///
 /// # Panics
 /// As [`conv2d`].
@@ -227,9 +279,9 @@ pub fn conv2d_backward_weight<T: Float>(
     input: &[T],
     grad_output: &[T],
     grad_weight: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let size = shape.checked(input.len(), grad_weight.len(), grad_output.len());
-    weight::backward_weight(shape, size, input, grad_output, grad_weight);
+    weight::backward_weight(shape, size, input, grad_output, grad_weight)
 }
 
 /// The gradient of [`conv2d`] with respect to its bias: the sum of `grad_output` over images and pixels.

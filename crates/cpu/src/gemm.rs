@@ -29,6 +29,7 @@ pub(crate) mod vector;
 
 pub use sixteen::{SixteenBit, gemm_16};
 
+use crate::memory::HostMemoryError;
 use crate::parallel;
 use std::ops::{Add, Div, Mul, Sub};
 use tile::Kernels;
@@ -228,6 +229,9 @@ pub enum Epilogue<'a, T> {
 /// Where `beta` is 0, C is not read, so NaN in it does not matter. The sums run in `T`. Where `k` or `alpha`
 /// is 0, A and B are not read. A batch stride of 0 gives every product the same matrix.
 ///
+/// # Errors
+/// If there is no memory to pack A and B into; C is arbitrary then.
+///
 /// # Panics
 /// If a slice is shorter than its strides say, if elements of C share a place, or if the bias has not `n`
 /// numbers: the caller has checked shapes before.
@@ -246,7 +250,7 @@ pub fn gemm<T: Float>(
     c: &mut [T],
     c_strides: MatrixStrides,
     epilogue: Epilogue<'_, T>,
-) {
+) -> Result<(), HostMemoryError> {
     let bias = match epilogue {
         Epilogue::None => None,
         Epilogue::BiasColumns(bias) => Some(bias),
@@ -262,7 +266,7 @@ pub fn gemm<T: Float>(
     );
     let GemmShape { batch, m, n, k } = shape;
     if batch == 0 || m == 0 || n == 0 {
-        return;
+        return Ok(());
     }
     let product = Product {
         m,
@@ -406,7 +410,7 @@ unsafe fn run_batch<T: Float>(
     a_batch: usize,
     b_batch: usize,
     c_batch: usize,
-) {
+) -> Result<(), HostMemoryError> {
     // One B for all, and the rows of A and C simply go on: that is one tall product.
     let goes_on = a_batch == product.m * product.a_row && c_batch == product.m * product.c_row;
     if batch > 1 && b_batch == 0 && goes_on {
@@ -421,20 +425,22 @@ unsafe fn run_batch<T: Float>(
     if batch == 1 || (batch < 16 && work > 16 * PARALLEL_WORK) {
         for index in 0..batch {
             // SAFETY: see above.
-            unsafe { blocked::run(nth(index), true) };
+            unsafe { blocked::run(nth(index), true) }?;
         }
     } else if work.saturating_mul(batch) < PARALLEL_WORK {
         for index in 0..batch {
             // SAFETY: see above.
-            unsafe { blocked::run(nth(index), false) };
+            unsafe { blocked::run(nth(index), false) }?;
         }
     } else {
         let together = (PARALLEL_WORK / 2 / work).clamp(1, batch);
-        parallel::run(batch.div_ceil(together), |task| {
+        parallel::try_run(batch.div_ceil(together), |task| {
             for index in task * together..((task + 1) * together).min(batch) {
                 // SAFETY: see above.
-                unsafe { blocked::run(nth(index), false) };
+                unsafe { blocked::run(nth(index), false) }?;
             }
-        });
+            Ok(())
+        })?;
     }
+    Ok(())
 }

@@ -137,6 +137,18 @@ impl Drop for HostBuffer {
     }
 }
 
+/// An empty vector with room for `len` elements, for what isn't a tensor's bytes.
+///
+/// # Errors
+/// If the memory can't be had.
+pub(crate) fn vec_with_room<T>(len: usize) -> Result<Vec<T>, HostMemoryError> {
+    let mut vec = Vec::new();
+    match vec.try_reserve_exact(len) {
+        Ok(()) => Ok(vec),
+        Err(_) => Err(lock().out_of_memory(len.saturating_mul(size_of::<T>()))),
+    }
+}
+
 /// What host memory is used for, with PyTorch's keys and meanings.
 ///
 /// Exact but for one thing: a peak counts small blocks by the 64 KiB they're cut from.

@@ -23,7 +23,7 @@ use job::Job;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a worker without work stays awake.
@@ -57,6 +57,23 @@ pub fn run(count: usize, task: impl Fn(usize) + Sync) {
     } else {
         run_shared(count, helpers, &task);
     }
+}
+
+/// As [`run`], for tasks that can fail: after a failure no more tasks begin, and one of the errors is returned.
+pub fn try_run<E: Send + Sync>(
+    count: usize,
+    task: impl Fn(usize) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failure = OnceLock::new();
+    run(count, |number| {
+        if failure.get().is_none()
+            && let Err(error) = task(number)
+        {
+            // Another task's error may have come first: one is enough.
+            let _ = failure.set(error);
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
 }
 
 /// Cuts `0..len` into ranges of `grain` elements (or a multiple of it, if there would be very many; the last may be

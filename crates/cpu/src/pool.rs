@@ -12,7 +12,7 @@ pub use average::{
 };
 pub use max::{max_pool2d, max_pool2d_backward};
 
-use crate::conv::WindowError;
+use crate::conv::{WindowError, extents};
 use crate::parallel;
 
 /// The sizes of a pooling. Pairs are (height, width).
@@ -41,8 +41,8 @@ impl Pool2dShape {
     /// up in ceil mode, where a window that would start in the right padding is dropped.
     ///
     /// # Errors
-    /// If kernel, stride or dilation is 0, if the padding is more than half the kernel (without dilation), or if the
-    /// kernel is larger than the padded input.
+    /// If kernel, stride or dilation is 0, if the padding is more than half the kernel (without dilation), if the
+    /// kernel is larger than the padded input, or if one of them is larger than any memory.
     pub fn output_size(&self) -> Result<[usize; 2], WindowError> {
         let positive = [
             ("kernel", self.kernel),
@@ -54,7 +54,6 @@ impl Pool2dShape {
         }
         let mut size = [self.height, self.width];
         for (dim, size) in size.iter_mut().enumerate() {
-            let kernel = self.dilation[dim] * (self.kernel[dim] - 1) + 1;
             let (padding, stride) = (self.padding[dim], self.stride[dim]);
             if padding > self.kernel[dim] / 2 {
                 return Err(WindowError::PaddingTooLarge {
@@ -62,7 +61,8 @@ impl Pool2dShape {
                     kernel: self.kernel[dim],
                 });
             }
-            let input = *size + 2 * padding;
+            let [input, kernel] =
+                extents(*size, self.kernel[dim], padding, stride, self.dilation[dim])?;
             let over = if self.ceil_mode { stride - 1 } else { 0 };
             if *size == 0 || kernel > input + over {
                 return Err(WindowError::KernelTooLarge { kernel, input });

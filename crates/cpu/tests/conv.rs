@@ -91,9 +91,10 @@ impl<T: Float> Case<T> {
             &self.weight,
             Some(&self.bias),
             &mut results.output,
-        );
-        conv2d_backward_input(shape, &self.weight, &self.grad, &mut results.grad_input);
-        conv2d_backward_weight(shape, &self.input, &self.grad, &mut results.grad_weight);
+        )
+        .unwrap();
+        conv2d_backward_input(shape, &self.weight, &self.grad, &mut results.grad_input).unwrap();
+        conv2d_backward_weight(shape, &self.input, &self.grad, &mut results.grad_weight).unwrap();
         conv2d_backward_bias(shape, &self.grad, &mut results.grad_bias);
         results
     }
@@ -298,7 +299,7 @@ fn gradients_are_the_adjoints_of_the_convolution() {
         let case = Case::<f64>::random(&mut numbers, shape);
         let results = case.run();
         let mut linear = vec![0.0; case.grad.len()];
-        conv2d(&shape, &case.input, &case.weight, None, &mut linear);
+        conv2d(&shape, &case.input, &case.weight, None, &mut linear).unwrap();
         let dot = |left: &[f64], right: &[f64]| {
             left.iter()
                 .zip(right)
@@ -374,6 +375,20 @@ fn shapes_without_an_output_are_errors() {
             input: 5
         })
     );
+    for large in [usize::MAX, 1 << 63, 1 << 62] {
+        for shape in [
+            Conv2dShape {
+                dilation: [1, large],
+                ..PLAIN
+            },
+            Conv2dShape {
+                padding: [large, 0],
+                ..PLAIN
+            },
+        ] {
+            assert_eq!(shape.output_size(), Err(WindowError::TooLarge { input: 5 }));
+        }
+    }
     let shape = Conv2dShape {
         stride: [0, 1],
         ..PLAIN

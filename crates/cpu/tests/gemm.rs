@@ -86,7 +86,8 @@ impl<T: Float> Case<T> {
             self.bias
                 .as_deref()
                 .map_or(Epilogue::None, Epilogue::BiasColumns),
-        );
+        )
+        .expect("memory for packing");
         c
     }
 
@@ -216,7 +217,8 @@ fn an_old_c_of_nan_is_not_read_where_beta_is_0() {
             &mut c,
             strides(m, n),
             Epilogue::None,
-        );
+        )
+        .expect("memory for packing");
         assert!(c.iter().all(|&c| c == k as f32), "{m} {n} {k}");
     }
 }
@@ -241,7 +243,8 @@ fn nan_in_the_operands_reaches_the_result() {
         &mut c,
         strides(m, n),
         Epilogue::None,
-    );
+    )
+    .expect("memory for packing");
     for (index, c) in c.iter().enumerate() {
         assert_eq!(c.is_nan(), index / n == 3);
     }
@@ -268,7 +271,8 @@ fn a_slice_that_is_too_short_is_refused() {
         &mut [0.0; 16],
         strides(4, 4),
         Epilogue::None,
-    );
+    )
+    .expect("memory for packing");
 }
 
 #[test]
@@ -297,5 +301,6 @@ fn a_result_that_overlaps_itself_is_refused() {
         &mut [0.0; 16],
         overlapping,
         Epilogue::None,
-    );
+    )
+    .expect("memory for packing");
 }

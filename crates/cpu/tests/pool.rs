@@ -300,4 +300,9 @@ fn output_sizes_are_those_of_pytorch() {
             kernel: 2
         })
     );
+    for large in [usize::MAX, 1 << 63, 1 << 62] {
+        let too_large = Err(WindowError::TooLarge { input: 3 });
+        assert_eq!(size(3, 2, large, 0, 1, true), too_large);
+        assert_eq!(size(3, 3, 1, 0, large, false), too_large);
+    }
 }

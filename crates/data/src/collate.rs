@@ -77,7 +77,7 @@ impl Collatable for Tensor {
                 .with_hint("bring all samples to one shape and dtype, or give the loader a collate function that pads")
                 .with_operands(|| vec![first.operand("sample 0"), item.operand(format!("sample {place}"))]));
             }
-            bytes.extend_from_slice(&item.to_bytes());
+            bytes.extend_from_slice(&item.to_bytes()?);
         }
         let mut sizes = vec![items.len()];
         sizes.extend_from_slice(shape);

@@ -271,7 +271,8 @@ impl<D: Dataset, C> Builder<D, C> {
     /// The loader.
     ///
     /// # Errors
-    /// A batch size of 0, a prefetch of 0 or without workers, shuffling together with a sampler.
+    /// A batch size of 0, a prefetch of 0 or without workers, shuffling together with a sampler, an epoch whose order is larger
+    /// than memory.
     pub fn build(self) -> Result<DataLoader<D, C>> {
         let refuse = |what: &str, hint: &str| {
             Err(Error::argument("DataLoader", what.to_owned()).with_hint(hint.to_owned()))
@@ -296,11 +297,12 @@ impl<D: Dataset, C> Builder<D, C> {
         }
         let len = self.dataset.len();
         let seed = self.seed;
-        let sampler = match self.sampler {
+        let sampler: Box<dyn Sampler> = match self.sampler {
             Some(sampler) => sampler,
             None if self.shuffle => Box::new(RandomSampler { len, seed }),
             None => Box::new(SequentialSampler { len }),
         };
+        sampler::check_room("DataLoader", sampler.len())?;
         Ok(DataLoader {
             source: Arc::new(Source {
                 dataset: self.dataset,

@@ -73,7 +73,7 @@ impl WeightedRandomSampler {
     /// Draws `count` samples an epoch; sample `i` has weight `weights[i]`.
     ///
     /// # Errors
-    /// A weight that is negative or not finite, or no weight above zero.
+    /// A weight that is negative or not finite, no weight above zero, or a `count` larger than memory.
     pub fn new(weights: &[f64], count: usize, seed: u64) -> Result<WeightedRandomSampler> {
         let mut sum = 0.0;
         let mut sums = Vec::with_capacity(weights.len());
@@ -93,6 +93,7 @@ impl WeightedRandomSampler {
                 format!("the weights add up to {sum}, expected a finite sum above 0"),
             ));
         }
+        check_room("WeightedRandomSampler", count)?;
         Ok(WeightedRandomSampler { sums, count, seed })
     }
 }
@@ -145,6 +146,15 @@ impl Batches {
     }
 }
 
+/// Refuses an epoch whose order is larger than memory: orders are made in full.
+pub(crate) fn check_room(op: &'static str, indices: usize) -> Result<()> {
+    let mut order: Vec<usize> = Vec::new();
+    order.try_reserve_exact(indices).map_err(|_| {
+        let what = format!("an epoch of {indices} samples, whose order is larger than memory");
+        Error::argument(op, what).with_hint("cut the data set into parts, or draw fewer samples")
+    })
+}
+
 /// How many batches `samples` make.
 pub(crate) fn count(samples: usize, batch_size: usize, drop_last: bool) -> usize {
     if drop_last {
@@ -191,6 +201,10 @@ mod tests {
             &[f64::MAX, f64::MAX],
         ] {
             assert!(WeightedRandomSampler::new(bad, 1, 1).is_err(), "{bad:?}");
+        }
+        for count in [1 << 50, usize::MAX] {
+            let error = WeightedRandomSampler::new(&[1.0], count, 0).unwrap_err();
+            assert!(error.to_string().contains(&count.to_string()), "{error}");
         }
     }
 

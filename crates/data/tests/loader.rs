@@ -176,6 +176,33 @@ fn resuming_skips_without_computing() {
     assert_eq!(loader.resume(state).unwrap().count(), 0);
 }
 
+/// Gives fewer indices than it says.
+struct Short;
+
+impl fireclay_data::Sampler for Short {
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn order(&self, _: u64) -> Vec<usize> {
+        vec![0; 3]
+    }
+}
+
+#[test]
+fn resuming_beyond_a_short_order_finds_nothing_left() {
+    let loader = DataLoader::builder(Numbers(1)).sampler(Short);
+    let loader = loader.build().unwrap();
+    let state = LoaderState {
+        seed: 0,
+        epoch: 0,
+        batch: 7,
+    };
+    let mut epoch = loader.resume(state).unwrap();
+    assert_eq!((epoch.remaining(), epoch.size_hint()), (0, (0, Some(0))));
+    assert!(epoch.next().is_none());
+}
+
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     let loader = loader(10, 5, 0);
@@ -357,6 +384,13 @@ fn what_cannot_be_built_is_refused() {
         .shuffle(true)
         .sampler(fireclay_data::SequentialSampler { len: 3 });
     assert!(text(both).contains("shuffle together with a sampler"));
+    for len in [1 << 50, usize::MAX] {
+        for shuffle in [false, true] {
+            let large = DataLoader::builder(Numbers(len)).shuffle(shuffle);
+            let text = text(large);
+            assert!(text.contains(&format!("epoch of {len} samples")), "{text}");
+        }
+    }
     // A sampler of indices that aren't there: the dataset says so.
     let digits = Mnist::embedded().unwrap();
     let loader =
@@ -383,7 +417,7 @@ fn augmented_digits_do_not_depend_on_workers() {
         let batches = loader.epoch(1).take(5).map(|batch| {
             let (images, labels) = batch.unwrap();
             assert_eq!(images.shape()[..], [64, 1, 28, 28]);
-            (images.to_bytes(), labels.to_vec::<i64>().unwrap())
+            (images.to_bytes().unwrap(), labels.to_vec::<i64>().unwrap())
         });
         batches.collect::<Vec<_>>()
     };

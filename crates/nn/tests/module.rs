@@ -423,3 +423,9 @@ fn errors_name_shapes_and_the_layer() {
         "{text}"
     );
 }
+
+#[test]
+fn a_layer_norm_over_nothing_is_refused() {
+    let error = fireclay_nn::LayerNorm::new(&[]).unwrap_err().to_string();
+    assert!(error.contains("normalized_shape"), "{error}");
+}

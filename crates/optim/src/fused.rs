@@ -174,27 +174,39 @@ impl<R: Rule> Group<R> {
     }
 
     fn step(&mut self, ready: &[Ready]) -> Result<()> {
-        let mut batches: BTreeMap<BatchKey, Vec<Vec<&Tensor>>> = BTreeMap::new();
-        for (number, tensor, grad) in ready {
-            let state = self.slots[*number].state.as_ref();
-            let (step, states) =
-                state.map_or((0, &[][..]), |state| (state.step, &state.tensors[..]));
+        let mut batches: BTreeMap<BatchKey, Vec<&Ready>> = BTreeMap::new();
+        for one in ready {
+            let (number, tensor, grad) = one;
+            let done = self.slots[*number]
+                .state
+                .as_ref()
+                .map_or(0, |state| state.step);
+            let key = (done + 1, tensor.device(), tensor.dtype(), grad.dtype());
+            batches.entry(key).or_default().push(one);
+        }
+        for ((step, ..), ready) in batches {
+            self.step_batch(step, &ready)?;
+        }
+        Ok(())
+    }
+
+    /// One launch. The steps of its parameters are counted with it, so that they stay right where a later launch fails.
+    fn step_batch(&mut self, step: u64, ready: &[&Ready]) -> Result<()> {
+        let sets = ready.iter().map(|(number, tensor, grad)| {
+            let states = self.slots[*number].state.iter();
             let mut set = vec![tensor];
-            set.extend(states);
+            set.extend(states.flat_map(|state| &state.tensors));
             set.push(grad);
-            let key = (step + 1, tensor.device(), tensor.dtype(), grad.dtype());
-            batches.entry(key).or_default().push(set);
-        }
-        for ((step, ..), sets) in batches {
-            let batch = Batch {
-                name: R::NAME,
-                sets,
-            };
-            self.rule.step(step, &batch)?;
-        }
+            set
+        });
+        let batch = Batch {
+            name: R::NAME,
+            sets: sets.collect(),
+        };
+        self.rule.step(step, &batch)?;
         for (number, ..) in ready {
             if let Some(state) = &mut self.slots[*number].state {
-                state.step += 1;
+                state.step = step;
             }
         }
         Ok(())

@@ -1,11 +1,14 @@
 //! What optimizers, schedulers and clipping promise beyond their formulas.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fireclay_optim::{
-    Adam, AdamOptions, AdamW, AdamWOptions, CosineAnnealingLR, LinearLR, Optimizer, SGD,
-    SGDOptions, Schedule, Scheduler, SequentialLR, StepLR, clip_grad_norm_, clip_grad_value_,
-    warmup_cosine,
+    Adam, AdamOptions, AdamW, AdamWOptions, Batch, CosineAnnealingLR, Fused, LinearLR, Optimizer,
+    Rule, SGD, SGDOptions, Schedule, Scheduler, SequentialLR, StepLR, clip_grad_norm_,
+    clip_grad_value_, warmup_cosine,
 };
-use fireclay_tensor::{DType, Parameter, StateDict, Tensor};
+use fireclay_tensor::{DType, Error, Parameter, Result, StateDict, Tensor};
 
 fn parameter(elements: &[f32]) -> Parameter {
     Parameter::new(Tensor::from_slice(elements, &[elements.len()], "cpu").unwrap()).unwrap()
@@ -139,6 +142,64 @@ fn parameters_of_several_dtypes_step_together() {
     optimizer.step().unwrap();
     assert_eq!((elements(&single), elements(&half)), (vec![0.5], vec![0.5]));
     assert_eq!(half.tensor().dtype(), DType::BF16);
+}
+
+/// Changes nothing, and fails when it is called for the second time.
+#[derive(Clone, Default)]
+struct Failing(Arc<AtomicUsize>);
+
+impl Rule for Failing {
+    const NAME: &'static str = "Failing";
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn state_names(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn options(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    fn with_options(&self, _: &mut dyn FnMut(&'static str) -> f64) -> Self {
+        self.clone()
+    }
+
+    fn lr(&self) -> f64 {
+        0.0
+    }
+
+    fn set_lr(&mut self, _: f64) {}
+
+    fn step(&self, _: u64, _: &Batch<'_>) -> Result<()> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            1 => Err(Error::argument("Failing", "the second launch")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn what_was_changed_before_a_failure_has_its_step_counted() {
+    let (single, half) = (parameter(&[1.0]), parameter(&[1.0]));
+    half.cast_to(DType::BF16).unwrap().commit().unwrap();
+    let parameters = [single.clone(), half.clone()];
+    let mut optimizer = Fused::new(parameters, Failing::default()).unwrap();
+    set_grad(&single, &[1.0]);
+    set_grad(&half, &[1.0]);
+    let steps = |optimizer: &Fused<Failing>| {
+        let numbers = optimizer.state_dict().numbers.into_iter();
+        let steps = numbers.filter(|(name, _)| name.ends_with(".step"));
+        let mut steps: Vec<f64> = steps.map(|(_, step)| step).collect();
+        steps.sort_by(f64::total_cmp);
+        steps
+    };
+    assert!(optimizer.step().is_err());
+    assert_eq!(steps(&optimizer), [0.0, 1.0]);
+    optimizer.step().unwrap();
+    assert_eq!(steps(&optimizer), [1.0, 2.0]);
 }
 
 #[test]

@@ -15,4 +15,6 @@ pub use mode::{
 };
 pub(crate) use node::AutogradMeta;
 pub use node::{Backward, HookHandle};
-pub(crate) use record::{Recording, check_in_place, record, record_in_place, save_overwritten};
+pub(crate) use record::{
+    Recording, check_in_place, check_views, record, record_in_place, save_overwritten,
+};

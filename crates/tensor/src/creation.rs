@@ -144,29 +144,45 @@ impl Tensor {
         device: impl IntoDevice,
     ) -> Result<Tensor> {
         let (start, end, step) = (start.into(), end.into(), step.into());
-        let span = (end.to_f64() - start.to_f64()) / step.to_f64();
-        if step.to_f64() == 0.0 || !span.is_finite() || span < 0.0 {
-            return Err(Error::argument(
-                "arange",
-                format!("no steps of {step} lead from {start} to {end}"),
-            ));
+        let nowhere = || {
+            let what = format!("no steps of {step} lead from {start} to {end}");
+            Error::argument("arange", what)
+        };
+        if let (Scalar::I64(start), Scalar::I64(end), Scalar::I64(step)) = (start, end, step) {
+            // Not as f64, which doesn't tell neighbours apart beyond 2^53; and not as a difference, which may be no i64.
+            let is_towards = if step > 0 { start <= end } else { start >= end };
+            if step == 0 || !is_towards {
+                return Err(nowhere());
+            }
+            let numel = start.abs_diff(end).div_ceil(step.unsigned_abs()) as usize;
+            // Each element lies between start and end, so what wraps around on the way wraps back.
+            return Tensor::from_rule(numel, device, |index| {
+                start.wrapping_add((index as i64).wrapping_mul(step))
+            });
         }
-        let whole = [start, end, step]
-            .iter()
-            .all(|scalar| matches!(scalar, Scalar::I64(_)));
-        let numel = span.ceil() as usize;
-        if whole {
-            let (start, step) = (start.to_i64(), step.to_i64());
-            let elements: Vec<i64> = (0..numel as i64)
-                .map(|index| start + index * step)
-                .collect();
-            Tensor::from_slice(&elements, &[numel], device)
-        } else {
-            let elements: Vec<f32> = (0..numel)
-                .map(|index| (start.to_f64() + index as f64 * step.to_f64()) as f32)
-                .collect();
-            Tensor::from_slice(&elements, &[numel], device)
+        let (first, step_size) = (start.to_f64(), step.to_f64());
+        let span = (end.to_f64() - first) / step_size;
+        if step_size == 0.0 || !span.is_finite() || span < 0.0 {
+            return Err(nowhere());
         }
+        Tensor::from_rule(span.ceil() as usize, device, |index| {
+            (first + index as f64 * step_size) as f32
+        })
+    }
+
+    /// `rule` of each index, written in place: no second copy, and too many are an error.
+    #[track_caller]
+    fn from_rule<T: Element>(
+        numel: usize,
+        device: impl IntoDevice,
+        rule: impl Fn(usize) -> T,
+    ) -> Result<Tensor> {
+        let tensor = Tensor::empty(&[numel], T::DTYPE, device)?;
+        storage::fill_with(&tensor.0.storage, |elements: &mut [T]| {
+            let places = elements.iter_mut().enumerate();
+            places.for_each(|(index, element)| *element = rule(index));
+        });
+        Ok(tensor)
     }
 
     /// `steps` numbers from `start` to `end`, both included, f32 (`torch.linspace`).
@@ -185,8 +201,7 @@ impl Tensor {
                 end - step * (steps - 1 - index) as f64
             }
         };
-        let elements: Vec<f32> = (0..steps).map(|index| at(index) as f32).collect();
-        Tensor::from_slice(&elements, &[steps], device)
+        Tensor::from_rule(steps, device, |index| at(index) as f32)
     }
 
     /// The identity matrix, f32 (`torch.eye`).

@@ -6,7 +6,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use fireclay_core::{Context, DType, Device, Error, Made, Origin, Result};
+use fireclay_core::{Context, DType, Device, Error, Made, Origin, Result, Shape};
 use fireclay_cpu::program::{Program, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 
@@ -20,6 +20,7 @@ use crate::tensor::Tensor;
 pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
     let recording = Recording::wanted(inputs);
+    autograd::check_views(op.name(), inputs)?;
     let outputs = run(&op, inputs, origin)?;
     if recording
         && outputs
@@ -50,6 +51,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     for target in targets {
         autograd::check_in_place(op.name(), target, inputs).map_err(context)?;
     }
+    autograd::check_views(op.name(), inputs)?;
     check_devices(&op, inputs.iter().chain(targets).copied()).map_err(context)?;
     let metas = op.output(&metas(inputs)).map_err(context)?;
     for (meta, target) in metas.iter().zip(targets) {
@@ -64,6 +66,11 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
         let error = Error::argument(op.name(), "two of the tensors written to share one storage");
         return Err(context(error.with_hint("write to a copy() of one of them")));
     }
+    if metas.len() != targets.len() {
+        let (results, given) = (metas.len(), targets.len());
+        let what = format!("{results} results can't be written to {given} tensors");
+        return Err(context(Error::argument(op.name(), what)));
+    }
     let recording = Recording::wanted_in_place(inputs, targets);
     let inputs = separate(&op, inputs, targets)?;
     let inputs: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
@@ -72,7 +79,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     } else {
         SmallVec::new()
     };
-    run_cpu(&op, &inputs, targets, Targets::Shared).map_err(context)?;
+    run_cpu(&op, &inputs, targets, Targets::Shared(&metas)).map_err(context)?;
     for target in targets {
         target.0.storage.mark_modified(location);
     }
@@ -90,7 +97,9 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
             made: Made::Made,
             ..origin
         };
-        return Ok(smallvec![inputs[0].alias(layout.map_err(context)?, made)]);
+        let layout = layout.map_err(context)?;
+        checked_nbytes(layout.shape(), inputs[0].dtype(), inputs[0].device()).map_err(context)?;
+        return Ok(smallvec![inputs[0].alias(layout, made)]);
     }
     let device = inputs.first().map_or(Device::Cpu, |input| input.device());
     let metas = op.output(&metas(inputs)).map_err(context)?;
@@ -104,18 +113,20 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
     Ok(outputs)
 }
 
+/// The bytes of a tensor's elements. Also those of a view must be countable, though many of its elements may be one place.
+fn checked_nbytes(shape: &Shape, dtype: DType, device: Device) -> Result<usize> {
+    shape
+        .checked_numel()
+        .and_then(|numel| numel.checked_mul(dtype.size()))
+        .ok_or_else(|| Error::OutOfMemory {
+            device,
+            what: format!("a tensor {dtype}{shape} is larger than memory can be"),
+            context: Box::default(),
+        })
+}
+
 fn allocate(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
-    let too_large = || Error::OutOfMemory {
-        device,
-        what: format!(
-            "a tensor {}{} is larger than memory can be",
-            meta.dtype,
-            meta.layout.shape()
-        ),
-        context: Box::default(),
-    };
-    let numel = meta.layout.shape().checked_numel().ok_or_else(too_large)?;
-    let nbytes = numel.checked_mul(meta.dtype.size()).ok_or_else(too_large)?;
+    let nbytes = checked_nbytes(meta.layout.shape(), meta.dtype, device)?;
     let storage = Storage::allocate(device, nbytes)?;
     Ok(Tensor::from_parts(
         storage,
@@ -132,16 +143,16 @@ pub(crate) fn empty(meta: OutputMeta, device: Device, origin: Origin) -> Result<
 }
 
 /// Whether others may hold the tensors that an op writes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Targets {
-    /// Just allocated: nobody else can reach them, so they need no lock.
+#[derive(Clone, Copy)]
+enum Targets<'a> {
+    /// Just allocated as the output rule says: nobody else can reach them, so they need no lock.
     Fresh,
-    /// The user's.
-    Shared,
+    /// The user's, with what the output rule says: their dtypes may be others.
+    Shared(&'a [OutputMeta]),
 }
 
 /// Runs the kernel over inputs brought into the form that it takes.
-fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) -> Result<()> {
+fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets<'_>) -> Result<()> {
     let form = op.cpu_inputs();
     if form == CpuInputs::AsIs {
         return run_kernel(op, inputs, targets, kind);
@@ -149,8 +160,18 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) 
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
     let ready =
         |tensor: &Tensor| !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous());
-    let plain = |tensor: &Tensor| !widen(tensor) && tensor.is_contiguous();
-    if inputs.iter().all(|input| ready(input)) && targets.iter().all(|target| plain(target)) {
+    // The dtype in which the kernel gives output `index`.
+    let kernel_dtype = |index: usize| {
+        let dtype = match kind {
+            Targets::Fresh => targets[index].dtype(),
+            Targets::Shared(metas) => metas[index].dtype,
+        };
+        if dtype.is_half() { DType::F32 } else { dtype }
+    };
+    let plain = |index: usize| {
+        targets[index].dtype() == kernel_dtype(index) && targets[index].is_contiguous()
+    };
+    if inputs.iter().all(|input| ready(input)) && (0..targets.len()).all(plain) {
         return run_kernel(op, inputs, targets, kind);
     }
     autograd::no_grad(|| {
@@ -164,16 +185,12 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) 
             .collect::<Result<_>>()?;
         let results: SmallVec<[Tensor; 2]> = targets
             .iter()
-            .map(|&target| {
-                if plain(target) {
+            .enumerate()
+            .map(|(index, &target)| {
+                if plain(index) {
                     return Ok(target.clone());
                 }
-                let dtype = if widen(target) {
-                    DType::F32
-                } else {
-                    target.dtype()
-                };
-                let meta = OutputMeta::contiguous(target.shape().clone(), dtype);
+                let meta = OutputMeta::contiguous(target.shape().clone(), kernel_dtype(index));
                 allocate(meta, target.device(), target.origin())
             })
             .collect::<Result<_>>()?;
@@ -189,8 +206,13 @@ fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) 
     })
 }
 
-fn run_kernel(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets) -> Result<()> {
-    let written = if kind == Targets::Shared {
+fn run_kernel(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    kind: Targets<'_>,
+) -> Result<()> {
+    let written = if matches!(kind, Targets::Shared(_)) {
         targets
     } else {
         &[]

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use fireclay_core::DType;
+use fireclay_core::{DType, Element, Layout, Result};
 
+use crate::storage;
 use crate::tensor::Tensor;
 
 /// More elements than this are shortened.
@@ -13,9 +14,11 @@ const EDGE: usize = 3;
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts = Texts::new(self);
         f.write_str("tensor(")?;
-        texts.write(f, 0, 0, 7)?;
+        match Texts::new(self) {
+            Ok(texts) => texts.write(f, 0, 0, 7)?,
+            Err(error) => write!(f, "<{error}>")?,
+        }
         write!(f, ", {}", self.dtype())?;
         if self.numel() == 0 || self.numel() > THRESHOLD {
             write!(f, ", shape={}", self.shape())?;
@@ -48,23 +51,29 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// The texts of all elements that are shown, by flat index.
+/// The texts of the elements that are shown, by flat index among them.
 struct Texts {
+    /// How many of each dimension are shown.
     shape: Vec<usize>,
+    /// Of which dimensions only the ends are shown.
+    shortened: Vec<bool>,
     texts: Vec<String>,
     width: usize,
-    shorten: bool,
 }
 
 impl Texts {
-    fn new(tensor: &Tensor) -> Texts {
-        let texts = texts(tensor);
-        Texts {
-            shape: tensor.shape().to_vec(),
+    fn new(tensor: &Tensor) -> Result<Texts> {
+        let texts = texts(tensor)?;
+        let sizes = tensor.shape().iter();
+        let shortened: Vec<bool> = sizes.map(|&size| is_shortened(tensor, size)).collect();
+        let sizes = tensor.shape().iter().zip(&shortened);
+        let shown = |(&size, &shortened)| if shortened { 2 * EDGE } else { size };
+        Ok(Texts {
+            shape: sizes.map(shown).collect(),
+            shortened,
             width: texts.iter().map(String::len).max().unwrap_or(0),
-            shorten: tensor.numel() > THRESHOLD,
             texts,
-        }
+        })
     }
 
     fn write(
@@ -81,14 +90,11 @@ impl Texts {
         let last = dim + 1 == self.shape.len();
         f.write_str("[")?;
         for index in 0..size {
-            if self.shorten && size > 2 * EDGE && index == EDGE {
+            if self.shortened[dim] && index == EDGE {
                 f.write_str(if last { ", ..." } else { ",\n" })?;
                 if !last {
                     write!(f, "{:indent$}...", "", indent = indent + 1)?;
                 }
-            }
-            if self.shorten && size > 2 * EDGE && (EDGE..size - EDGE).contains(&index) {
-                continue;
             }
             if index > 0 {
                 f.write_str(if last { ", " } else { ",\n" })?;
@@ -105,40 +111,71 @@ impl Texts {
     }
 }
 
-fn texts(tensor: &Tensor) -> Vec<String> {
-    fn whole<T: ToString>(elements: Option<Vec<T>>) -> Vec<String> {
-        elements
-            .unwrap_or_default()
-            .iter()
-            .map(T::to_string)
-            .collect()
+fn is_shortened(tensor: &Tensor, size: usize) -> bool {
+    tensor.numel() > THRESHOLD && size > 2 * EDGE
+}
+
+/// Calls `read` with layouts that together have the elements that are shown, in order: a huge tensor isn't read in full.
+fn each_shown(
+    tensor: &Tensor,
+    layout: &Layout,
+    dim: usize,
+    read: &mut dyn FnMut(&Layout) -> Result<()>,
+) -> Result<()> {
+    let sizes = &layout.shape()[dim..];
+    if !sizes.iter().any(|&size| is_shortened(tensor, size)) {
+        return read(layout);
+    }
+    let size = layout.shape()[dim];
+    let (head, tail) = if is_shortened(tensor, size) {
+        (0..EDGE, size - EDGE..size)
+    } else {
+        (0..size, size..size)
+    };
+    head.chain(tail)
+        .try_for_each(|index| each_shown(tensor, &layout.slice(dim, index, 1, 1), dim + 1, read))
+}
+
+fn shown<T: Element>(tensor: &Tensor) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    each_shown(tensor, tensor.layout(), 0, &mut |layout| {
+        elements.append(&mut storage::read_elements(&tensor.0.storage, layout)?);
+        Ok(())
+    })?;
+    Ok(elements)
+}
+
+fn texts(tensor: &Tensor) -> Result<Vec<String>> {
+    fn whole<T: Element + ToString>(tensor: &Tensor) -> Result<Vec<String>> {
+        Ok(shown::<T>(tensor)?.iter().map(T::to_string).collect())
+    }
+    fn widened<T: Element>(tensor: &Tensor, widen: impl Fn(T) -> f64) -> Result<Vec<String>> {
+        let elements: Vec<f64> = shown(tensor)?.into_iter().map(widen).collect();
+        Ok(floats(&elements))
     }
     match tensor.dtype() {
-        DType::I64 => whole(tensor.to_vec::<i64>().ok()),
-        DType::I32 => whole(tensor.to_vec::<i32>().ok()),
-        DType::I16 => whole(tensor.to_vec::<i16>().ok()),
-        DType::I8 => whole(tensor.to_vec::<i8>().ok()),
-        DType::U8 => whole(tensor.to_vec::<u8>().ok()),
-        DType::Bool => whole(tensor.to_vec::<bool>().ok()),
-        DType::U16 => whole(tensor.to_vec::<u16>().ok()),
-        DType::U32 => whole(tensor.to_vec::<u32>().ok()),
-        DType::U64 => whole(tensor.to_vec::<u64>().ok()),
-        DType::F64 => floats(&tensor.to_vec::<f64>().unwrap_or_default()),
-        DType::F32 => floats(&widened(tensor.to_vec::<f32>().ok(), f64::from)),
-        DType::F16 => floats(&widened(
-            tensor.to_vec::<half::f16>().ok(),
-            half::f16::to_f64,
-        )),
-        DType::BF16 => floats(&widened(
-            tensor.to_vec::<half::bf16>().ok(),
-            half::bf16::to_f64,
-        )),
+        DType::I64 => whole::<i64>(tensor),
+        DType::I32 => whole::<i32>(tensor),
+        DType::I16 => whole::<i16>(tensor),
+        DType::I8 => whole::<i8>(tensor),
+        DType::U8 => whole::<u8>(tensor),
+        DType::Bool => whole::<bool>(tensor),
+        DType::U16 => whole::<u16>(tensor),
+        DType::U32 => whole::<u32>(tensor),
+        DType::U64 => whole::<u64>(tensor),
+        DType::F64 => widened(tensor, |x: f64| x),
+        DType::F32 => widened(tensor, |x: f32| f64::from(x)),
+        DType::F16 => widened(tensor, half::f16::to_f64),
+        DType::BF16 => widened(tensor, half::bf16::to_f64),
         DType::F8E4M3 | DType::F8E5M2 | DType::C64 | DType::C128 => {
-            let bytes = tensor.to_bytes();
-            bytes
-                .chunks(tensor.dtype().size())
-                .map(|bytes| format!("0x{}", hex(bytes)))
-                .collect()
+            let mut texts = Vec::new();
+            each_shown(tensor, tensor.layout(), 0, &mut |layout| {
+                let bytes = storage::read_bytes(&tensor.0.storage, layout, tensor.dtype())?;
+                let elements = bytes.chunks(tensor.dtype().size());
+                texts.extend(elements.map(|bytes| format!("0x{}", hex(bytes))));
+                Ok(())
+            })?;
+            Ok(texts)
         }
     }
 }
@@ -148,14 +185,6 @@ fn hex(bytes: &[u8]) -> String {
         .iter()
         .rev()
         .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-fn widened<T>(elements: Option<Vec<T>>, widen: impl Fn(T) -> f64) -> Vec<f64> {
-    elements
-        .unwrap_or_default()
-        .into_iter()
-        .map(widen)
         .collect()
 }
 
@@ -183,4 +212,30 @@ fn floats(elements: &[f64]) -> Vec<String> {
             x => format!("{x:.4}"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_dimensions_show_their_ends() {
+        let tensor = Tensor::arange(0, 2100, 1, "cpu").unwrap();
+        let tensor = tensor.view(&[3, 700]).unwrap();
+        let expected = "tensor([[   0,    1,    2, ...,  697,  698,  699],
+        [ 700,  701,  702, ..., 1397, 1398, 1399],
+        [1400, 1401, 1402, ..., 2097, 2098, 2099]], i64, shape=[3, 700])";
+        assert_eq!(tensor.to_string(), expected);
+        let columns = tensor.t().unwrap().to_string();
+        assert!(
+            columns.starts_with("tensor([[   0,  700, 1400],\n"),
+            "{columns}"
+        );
+        assert!(
+            columns.contains("1402],\n        ...,\n        [ 697,"),
+            "{columns}"
+        );
+        let whole = tensor.slice(1, 0, 7, 1).unwrap().to_string();
+        assert!(!whole.contains("..."), "{whole}");
+    }
 }

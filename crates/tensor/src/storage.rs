@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
-use fireclay_cpu::memory::HostBuffer;
+use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
 use smallvec::SmallVec;
 
 use crate::op::Meta;
@@ -26,6 +26,8 @@ pub(crate) struct Storage {
     memory: Memory,
     lock: RwLock<()>,
     version: AtomicU64,
+    /// The version after the last write that autograd recorded.
+    recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
 }
 
@@ -36,21 +38,15 @@ enum Memory {
 impl Storage {
     /// Fresh bytes of unspecified (but initialised) content.
     pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
-        let memory =
-            match device {
-                Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(|error| {
-                    Error::OutOfMemory {
-                        device,
-                        what: error.to_string(),
-                        context: Context::hint("free tensors, or work on smaller batches"),
-                    }
-                })?),
-                Device::Cuda(_) => return Err(crate::device::unavailable(device)),
-            };
+        let memory = match device {
+            Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(out_of_host_memory)?),
+            Device::Cuda(_) => return Err(crate::device::unavailable(device)),
+        };
         Ok(Arc::new(Storage {
             memory,
             lock: RwLock::new(()),
             version: AtomicU64::new(0),
+            recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
         }))
     }
@@ -65,6 +61,17 @@ impl Storage {
     /// How often the bytes were written since they were allocated. See Note [Versions].
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
+    }
+
+    /// The version after the last write that autograd recorded: views made before it don't know of that history.
+    pub(crate) fn recorded_version(&self) -> u64 {
+        self.recorded_version.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the last write is part of a recorded history.
+    pub(crate) fn mark_recorded(&self) {
+        self.recorded_version
+            .store(self.version(), Ordering::Relaxed);
     }
 
     /// The line that wrote them last, if any did.
@@ -85,6 +92,15 @@ impl Storage {
         match &self.memory {
             Memory::Cpu(buffer) => buffer.as_ptr(),
         }
+    }
+}
+
+/// The error of an op that host memory isn't enough for.
+pub(crate) fn out_of_host_memory(error: HostMemoryError) -> Error {
+    Error::OutOfMemory {
+        device: Device::Cpu,
+        what: error.to_string(),
+        context: Context::hint("free tensors, or work on smaller batches"),
     }
 }
 
@@ -282,15 +298,28 @@ fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
     (operand.ptr().cast(), operand.layout.numel())
 }
 
+/// An empty vector with room for `each` items per element. An expanded view may have more elements than memory has room for.
+fn vec_for<T>(layout: &Layout, each: usize) -> Result<Vec<T>> {
+    let mut items = Vec::new();
+    match items.try_reserve_exact(layout.numel().saturating_mul(each)) {
+        Ok(()) => Ok(items),
+        Err(error) => Err(Error::OutOfMemory {
+            device: Device::Cpu,
+            what: format!("{} elements can't be read out: {error}", layout.numel()),
+            context: Context::hint("read the tensor before it is expanded, or parts of it"),
+        }),
+    }
+}
+
 /// Reads the elements of a layout in order. `T` may be bool.
-pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Vec<T> {
+pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
+    let mut elements = vec_for(layout, 1)?;
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
         layout,
         dtype: T::DTYPE,
     };
-    let mut elements = Vec::with_capacity(layout.numel());
     let base = operand.ptr();
     for_each_place(layout, |place| {
         // SAFETY: the place lies within the layout, whose end `ptr` checked; the storage is locked.
@@ -304,11 +333,11 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
         };
         elements.push(element);
     });
-    elements
+    Ok(elements)
 }
 
 /// The raw bytes of the elements of a layout, in order.
-pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Vec<u8> {
+pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Result<Vec<u8>> {
     let _access = Access::new(std::iter::once(storage), None);
     let operand = Operand {
         storage,
@@ -316,7 +345,7 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
         dtype,
     };
     let (base, size) = (operand.ptr(), dtype.size());
-    let mut bytes = Vec::with_capacity(layout.numel() * size);
+    let mut bytes = vec_for(layout, size)?;
     if layout.is_contiguous() {
         // SAFETY: contiguous, within the storage (`ptr`), locked.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base, layout.numel() * size) });
@@ -328,7 +357,7 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
             });
         });
     }
-    bytes
+    Ok(bytes)
 }
 
 /// Fills a fresh storage, which nobody else has yet, from bytes.

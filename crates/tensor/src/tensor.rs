@@ -22,6 +22,8 @@ pub(crate) struct Inner {
     pub(crate) origin: Origin,
     /// Made by a view op: shares the storage of another tensor.
     pub(crate) is_view: bool,
+    /// Made by `detach`, or a view of such: shares the bytes but on purpose not the history.
+    pub(crate) is_detached: bool,
     /// Made under `inference_mode`.
     pub(crate) inference: bool,
     /// The storage's version when the tensor was made. See Note [Views and in-place edits].
@@ -38,38 +40,41 @@ impl Tensor {
         device: Device,
         origin: Origin,
     ) -> Tensor {
-        Tensor::build(storage, layout, dtype, device, origin, false)
-    }
-
-    /// A view of `self` with another layout, without history.
-    pub(crate) fn alias(&self, layout: Layout, origin: Origin) -> Tensor {
-        Tensor::build(
-            self.0.storage.clone(),
-            layout,
-            self.0.dtype,
-            self.0.device,
-            origin,
-            true,
-        )
-    }
-
-    fn build(
-        storage: Arc<Storage>,
-        layout: Layout,
-        dtype: DType,
-        device: Device,
-        origin: Origin,
-        is_view: bool,
-    ) -> Tensor {
         Tensor(Arc::new(Inner {
-            made_version: if is_view { storage.version() } else { 0 },
             storage,
             layout,
             dtype,
             device,
             origin,
-            is_view,
+            is_view: false,
+            is_detached: false,
             inference: crate::autograd::is_inference_mode(),
+            made_version: 0,
+            autograd: AutogradMeta::default(),
+        }))
+    }
+
+    /// A view of `self` with another layout, without history.
+    pub(crate) fn alias(&self, layout: Layout, origin: Origin) -> Tensor {
+        self.view_as(layout, origin, self.0.is_detached)
+    }
+
+    /// A view of `self` that never gets the history of its base.
+    pub(crate) fn detached(&self, origin: Origin) -> Tensor {
+        self.view_as(self.layout().clone(), origin, true)
+    }
+
+    fn view_as(&self, layout: Layout, origin: Origin, is_detached: bool) -> Tensor {
+        Tensor(Arc::new(Inner {
+            storage: self.0.storage.clone(),
+            layout,
+            dtype: self.0.dtype,
+            device: self.0.device,
+            origin,
+            is_view: true,
+            is_detached,
+            inference: crate::autograd::is_inference_mode(),
+            made_version: self.0.storage.version(),
             autograd: AutogradMeta::default(),
         }))
     }
@@ -154,11 +159,14 @@ impl Tensor {
             .with_hint(format!("cast first: to_dtype(DType::{:?})", T::DTYPE))
             .with_operands(|| vec![self.operand("self")]));
         }
-        Ok(storage::read_elements(&self.0.storage, &self.0.layout))
+        storage::read_elements(&self.0.storage, &self.0.layout)
     }
 
     /// The elements' bytes in order, native endian: what a checkpoint stores.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// An expanded tensor has more than memory has room for.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
         storage::read_bytes(&self.0.storage, &self.0.layout, self.dtype())
     }
 
@@ -174,7 +182,7 @@ impl Tensor {
         }
         macro_rules! first {
             ($t:ty) => {
-                storage::read_elements::<$t>(&self.0.storage, &self.0.layout)[0]
+                storage::read_elements::<$t>(&self.0.storage, &self.0.layout)?[0]
             };
         }
         Ok(match self.dtype() {

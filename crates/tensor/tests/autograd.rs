@@ -1,5 +1,7 @@
 //! Autograd: modes, graphs, hooks, in-place edits, user-defined ops, deep graphs.
 
+use std::sync::{Arc, Mutex};
+
 use fireclay_tensor::{
     Backpropagation, Backward, CpuCall, DType, Error, Formula, Grads, Meta, Op, OutputMeta,
     OutputMetas, Result, Saves, Tensor, dispatch, enable_grad, grad, grad_with, inference_mode,
@@ -248,6 +250,46 @@ fn hooks_see_and_replace_gradients() {
 }
 
 #[test]
+fn retained_gradients_accumulate_in_memory_of_their_own() {
+    let x = leaf(&[1.0, 2.0]);
+    let (a, b) = (x.mul(2.0).unwrap(), x.mul(3.0).unwrap());
+    a.retain_grad().unwrap();
+    b.retain_grad().unwrap();
+    let sum = a.add(&b).unwrap().sum_all().unwrap();
+    let again = Backpropagation {
+        retain_graph: true,
+        ..Backpropagation::default()
+    };
+    sum.backward_with(None, again).unwrap();
+    a.grad().unwrap().mul_(10.0).unwrap();
+    assert_eq!(grad_of(&b), [1.0, 1.0]);
+    sum.backward_with(None, again).unwrap();
+    assert_eq!((grad_of(&a), grad_of(&b)), (vec![11.0; 2], vec![2.0; 2]));
+    assert_eq!(grad_of(&x), [10.0, 10.0]);
+}
+
+#[test]
+fn gradients_beside_nan_and_infinity_are_pytorchs() {
+    let x = leaf(&[f64::NAN, -1.0, 0.0, 2.0]);
+    x.relu().unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(grad_of(&x), [1.0, 0.0, 0.0, 1.0]);
+    let steps: [fn(&Tensor) -> Result<Tensor>; 5] = [
+        Tensor::sign,
+        Tensor::floor,
+        Tensor::ceil,
+        Tensor::trunc,
+        Tensor::round,
+    ];
+    for step in steps {
+        let x = leaf(&[1.5, -2.0, 0.0]);
+        let factor = Tensor::from_slice(&[f64::INFINITY, f64::NAN, 3.0], &[3], "cpu").unwrap();
+        let loss = step(&x).unwrap().mul(&factor).unwrap().sum_all().unwrap();
+        loss.backward().unwrap();
+        assert_eq!(grad_of(&x), [0.0; 3]);
+    }
+}
+
+#[test]
 fn an_in_place_edit_of_a_saved_tensor_names_both_lines() {
     let x = leaf(&[1.0, 2.0]);
     let y = x.exp().unwrap();
@@ -303,6 +345,41 @@ fn an_outdated_view_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("view"), "{error}");
+}
+
+#[test]
+fn a_view_older_than_its_bases_history_is_refused() {
+    let w = leaf(&[2.0, 3.0]);
+    let x = Tensor::from_slice(&[1.0, 1.0], &[2], "cpu").unwrap();
+    let row = x.unsqueeze(0).unwrap();
+    let old = [
+        row.clone(),
+        row.squeeze(0).unwrap(),
+        no_grad(|| x.narrow(0, 0, 1)).unwrap(),
+    ];
+    let detached = x.detach().unsqueeze(0).unwrap();
+    x.mul_(&w).unwrap();
+    for view in &old {
+        // As a constant it would lose the gradient that PyTorch sends to `w`.
+        for error in [view.sum_all().unwrap_err(), w.mul(view).unwrap_err()] {
+            assert!(error.to_string().contains("out of date"), "{error}");
+        }
+        assert!(no_grad(|| view.sum_all()).is_ok());
+    }
+    assert_eq!(values(&detached.mul(1.0).unwrap()), [2.0, 3.0]);
+    let new = x.unsqueeze(0).unwrap();
+    new.mul(5.0).unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(grad_of(&w), [5.0, 5.0]);
+}
+
+#[test]
+fn a_tensor_is_written_by_an_op_on_a_view_of_its_own() {
+    let w = leaf(&[2.0, 3.0]);
+    let y = w.mul(1.0).unwrap();
+    let view = y.unsqueeze(0).unwrap().squeeze(0).unwrap();
+    y.mul_(&view).unwrap();
+    y.sum_all().unwrap().backward().unwrap();
+    assert_eq!(grad_of(&w), [4.0, 6.0]);
 }
 
 #[test]
@@ -444,4 +521,39 @@ fn a_user_defined_op_may_write_over_its_input() {
     assert_eq!(values(&x), [8.0, 27.0]);
     let error = dispatch::call_into(Cube, &[&x], &[&x, &x]).unwrap_err();
     assert!(error.to_string().contains("share one storage"), "{error}");
+}
+
+#[test]
+fn a_hook_stays_with_the_value_it_was_set_on() {
+    let x = Tensor::ones(&[2], "cpu").unwrap();
+    let x = x.requires_grad_(true).unwrap();
+    let y = x.mul(2.0).unwrap();
+    let seen: Arc<Mutex<Vec<(&str, f64)>>> = Arc::default();
+    let note = |name: &'static str| {
+        let seen = seen.clone();
+        y.register_hook(move |grad| {
+            seen.lock().unwrap().push((name, grad.sum_all()?.item()?));
+            Ok(None)
+        })
+        .unwrap()
+    };
+    let first = note("first");
+    y.retain_grad().unwrap();
+    y.mul_(3.0).unwrap();
+    let _ = note("second");
+    let backward = || {
+        let options = Backpropagation {
+            retain_graph: true,
+            ..Default::default()
+        };
+        y.backward_with(Some(&Tensor::ones(&[2], "cpu").unwrap()), options)
+            .unwrap();
+    };
+    backward();
+    assert_eq!(*seen.lock().unwrap(), [("second", 2.0), ("first", 6.0)]);
+    let kept = y.grad().unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(kept, [1.0; 2], "of the last value, as in PyTorch");
+    first.remove();
+    backward();
+    assert_eq!(seen.lock().unwrap()[2..], [("second", 2.0)]);
 }

@@ -35,7 +35,7 @@ pub fn matches(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), 
         return Err(format!("shape {}, expected {}", got.shape(), want.shape()));
     }
     if !want.dtype().is_floating_point() {
-        if got.to_bytes() != want.to_bytes() {
+        if bytes(got) != bytes(want) {
             return Err(format!("values differ: {got:?}, expected {want:?}"));
         }
         return Ok(());
@@ -69,5 +69,9 @@ pub fn values(tensor: &Tensor) -> Vec<f64> {
 
 /// Whether both have the same dtype, shape and bytes.
 pub fn same_bits(a: &Tensor, b: &Tensor) -> bool {
-    a.dtype() == b.dtype() && a.shape() == b.shape() && a.to_bytes() == b.to_bytes()
+    a.dtype() == b.dtype() && a.shape() == b.shape() && bytes(a) == bytes(b)
+}
+
+fn bytes(tensor: &Tensor) -> Vec<u8> {
+    tensor.to_bytes().expect("memory for a copy")
 }

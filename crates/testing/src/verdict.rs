@@ -134,8 +134,8 @@ fn check(
     let before: BTreeMap<&str, Vec<u8>> = inputs
         .stores
         .iter()
-        .map(|(key, store)| (key.as_str(), store.to_bytes()))
-        .collect();
+        .map(|(key, store)| Ok((key.as_str(), store.to_bytes()?)))
+        .collect::<fireclay_tensor::Result<_>>()?;
     let run = runner(&Call::new(case, &inputs.tensors))?;
     let outputs = &run.outputs;
     let expected = case.list("expect");
@@ -179,7 +179,7 @@ fn check(
                 let is_operand = case.writes()
                     && case.list("inputs").first().and_then(Value::as_str) == Some(key)
                     && case.field("views")[key.as_str()].is_null();
-                if !is_operand && store.to_bytes() != before[key.as_str()] {
+                if !is_operand && store.to_bytes()? != before[key.as_str()] {
                     return fail(format!("{key} was changed"));
                 }
             }

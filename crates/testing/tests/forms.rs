@@ -238,8 +238,8 @@ fn threads_do_not_change_bits() {
                 .and_then(|loss| loss.backward())
                 .expect(name);
             (
-                output.to_bytes(),
-                leaf.grad().expect("a gradient").to_bytes(),
+                output.to_bytes().unwrap(),
+                leaf.grad().expect("a gradient").to_bytes().unwrap(),
             )
         });
         assert!(

@@ -17,20 +17,19 @@ impl Report {
     /// Tells what is about to happen.
     pub(crate) fn begin(session: &Session, digits: &Digits, folder: &RunFolder) -> Report {
         let settings = session.settings();
-        let threads = fireclay::num_threads();
         eprintln!(
-            "device {}, {threads} thread{}, seed {}, {} parameters, {} training and {} test images",
+            "device {}, {}, seed {}, {} parameters, {} training and {} test images",
             session.device(),
-            if threads == 1 { "" } else { "s" },
+            counted(fireclay::num_threads(), "thread", "threads"),
             settings.seed,
             grouped(session.num_parameters()),
             grouped(digits.train_len()),
             grouped(digits.test_len()),
         );
         eprintln!(
-            "{} epochs of {} batches of {}, learning rate up to {}, results in {}",
-            settings.epochs,
-            session.epoch_len(),
+            "{} of {} of {}, learning rate up to {:?}, results in {}",
+            counted(settings.epochs, "epoch", "epochs"),
+            counted(session.epoch_len(), "batch", "batches"),
             settings.batch_size,
             settings.lr,
             folder.path().display(),
@@ -103,6 +102,10 @@ impl Report {
             folder.path().display()
         );
     }
+}
+
+fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 /// The number with a comma before every three digits.

@@ -208,7 +208,7 @@ impl Session {
 
         let mean = loss.item()?;
         if !mean.is_finite() {
-            return Err(self.diverged(mean));
+            return Err(self.diverged(mean, "in", Some(self.position.batch + 1)));
         }
         let count = labels.numel();
         let answers = scores.argmax(1, false)?.to_vec::<i64>()?;
@@ -224,7 +224,7 @@ impl Session {
     pub(crate) fn end_epoch(&mut self) -> Result<(), Failure> {
         let evaluation = self.evaluate()?;
         if !evaluation.loss.is_finite() {
-            return Err(self.diverged(evaluation.loss));
+            return Err(self.diverged(evaluation.loss, "on the test set after", None));
         }
         self.epochs.push(EpochResult {
             train_loss: self.running.loss(),
@@ -272,11 +272,12 @@ impl Session {
         })
     }
 
-    fn diverged(&self, loss: f64) -> Failure {
+    fn diverged(&self, loss: f64, place: &'static str, batch: Option<usize>) -> Failure {
         Failure::Diverged {
             loss,
+            place,
             epoch: self.epochs.len() + 1,
-            batch: self.position.batch + 1,
+            batch,
             lr: self.settings.lr,
         }
     }

@@ -79,7 +79,11 @@ impl Settings {
                 flags.batch_size.map(|v| text(&v)),
                 text(&settings.batch_size),
             ),
-            ("lr", flags.lr.map(|v| text(&v)), text(&settings.lr)),
+            (
+                "lr",
+                flags.lr.map(|v| format!("{v:?}")),
+                format!("{:?}", settings.lr),
+            ),
             ("seed", flags.seed.map(|v| text(&v)), text(&settings.seed)),
             (
                 "limit",

@@ -5,6 +5,7 @@ use super::slab::{Pass, Slab};
 use crate::gemm::scratch::with_scratch;
 use crate::gemm::tile::{Kept, Kernels, MAX_ROWS, Steps, Store, Tile};
 use crate::gemm::{Float, Shared};
+use crate::memory::{HostBuffer, HostMemoryError, vec_with_room};
 use crate::parallel;
 
 /// A slab is kept below this many numbers where a band of one row allows: 1 MB of f32.
@@ -20,7 +21,7 @@ pub(super) fn forward<T: Float>(
     weight: &[T],
     bias: Option<&[T]>,
     output: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let [kernel_height, kernel_width] = shape.kernel;
     let mut taps = Vec::new();
     for y in 0..kernel_height {
@@ -51,7 +52,7 @@ pub(super) fn forward<T: Float>(
     let at = |group: usize, result: usize, channel: usize, tap: usize| {
         weight[(group * results + result) * depth + channel * kernel_numel + tap]
     };
-    correlation.run(shape.batch, shape.groups, input, at, bias, output);
+    correlation.run(shape.batch, shape.groups, input, at, bias, output)
 }
 
 /// Computes the gradient of the input.
@@ -65,7 +66,7 @@ pub(super) fn backward_input<T: Float>(
     weight: &[T],
     grad_output: &[T],
     grad_input: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let source = [shape.height, shape.width];
     let channels = shape.out_channels / shape.groups;
     let results = shape.in_channels / shape.groups;
@@ -115,9 +116,10 @@ pub(super) fn backward_input<T: Float>(
                 weight
                     [((group * channels + channel) * results + result) * kernel_numel + places[tap]]
             };
-            correlation.run(shape.batch, shape.groups, grad_output, at, None, grad_input);
+            correlation.run(shape.batch, shape.groups, grad_output, at, None, grad_input)?;
         }
     }
+    Ok(())
 }
 
 /// A pass over source images with weights, and where its results go.
@@ -154,26 +156,26 @@ impl Correlation {
         weight: impl Fn(usize, usize, usize, usize) -> T + Sync,
         bias: Option<&[T]>,
         result: &mut [T],
-    ) {
+    ) -> Result<(), HostMemoryError> {
         let kernels = T::kernels();
         let [grid_height, grid_width] = self.pass.grid;
         if batch == 0 || self.results == 0 || grid_height == 0 || grid_width == 0 {
-            return;
+            return Ok(());
         }
         let depth = self.pass.channels * self.pass.taps.len();
         let band_rows = self.band_rows(batch * groups);
         let bands = grid_height.div_ceil(band_rows);
-        let full = self.band(band_rows, kernels);
+        let full = self.band(band_rows, kernels)?;
         let rest = match grid_height % band_rows {
             0 => None,
-            rows => Some(self.band(rows, kernels)),
+            rows => Some(self.band(rows, kernels)?),
         };
         let padded_results = self.results.next_multiple_of(kernels.rows);
-        with_scratch::<T, _>(groups * padded_results * depth, |packed| {
+        with_scratch::<T>(groups * padded_results * depth, |packed| {
             self.pack(groups, weight, kernels.rows, packed);
             let packed = &*packed;
             let result = Shared::new(result);
-            parallel::run(batch * groups * bands, |task| {
+            parallel::try_run(batch * groups * bands, |task| {
                 let (image, group, index) =
                     (task / bands / groups, task / bands % groups, task % bands);
                 let band = match &rest {
@@ -185,7 +187,7 @@ impl Correlation {
                 let first_channel = (image * groups + group) * self.pass.channels;
                 let first_result = (image * groups + group) * self.results;
                 let bias = bias.map(|bias| &bias[group * self.results..][..self.results]);
-                with_scratch::<T, _>(band.slab.len, |scratch| {
+                with_scratch::<T>(band.slab.len, |scratch| {
                     let channels = first_channel..first_channel + self.pass.channels;
                     let slab = band
                         .slab
@@ -204,9 +206,10 @@ impl Correlation {
                             kernels,
                         )
                     };
-                });
-            });
-        });
+                    Ok(())
+                })
+            })
+        })
     }
 
     /// Rows of a band: a slab of limited size, tasks for every thread, but not so few pixels that tiles run dry.
@@ -224,13 +227,18 @@ impl Correlation {
         height.div_ceil(height.div_ceil(rows))
     }
 
-    fn band<T>(&self, rows: usize, kernels: &Kernels<T>) -> Band {
+    fn band<T>(&self, rows: usize, kernels: &Kernels<T>) -> Result<Band, HostMemoryError> {
         let slab = self.pass.slab(rows);
+        // The slab itself is had by each task, but if it can't be had, there is no use in preparing for it.
+        drop(HostBuffer::allocate(
+            slab.len.saturating_mul(size_of::<T>()),
+        )?);
         let grid_width = self.pass.grid[1];
         let points = (rows - 1) * slab.width + grid_width;
         let mut kept = Vec::new();
         let mut scatter = Vec::new();
         if self.result_step != [1, 1] {
+            scatter = vec_with_room(points)?;
             for point in 0..points {
                 let (y, x) = (point / slab.width, point % slab.width);
                 let place = y * self.result_step[0] * self.result[1] + x * self.result_step[1];
@@ -241,6 +249,7 @@ impl Correlation {
                 });
             }
         } else if slab.width != grid_width {
+            kept = vec_with_room(points.div_ceil(kernels.lanes))?;
             for first in (0..points).step_by(kernels.lanes) {
                 let mut lanes = 0;
                 for lane in 0..kernels.lanes.min(points - first) {
@@ -255,12 +264,12 @@ impl Correlation {
                 });
             }
         }
-        Band {
+        Ok(Band {
             rows,
             slab,
             kept,
             scatter,
-        }
+        })
     }
 
     /// Puts the weights into panels: `packed[group][result / rows][channel, tap][result % rows]`.

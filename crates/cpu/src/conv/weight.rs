@@ -10,6 +10,7 @@ use crate::gemm::tile::{Steps, Store, Tile};
 use crate::gemm::transpose::Block;
 use crate::gemm::vector::RowDots;
 use crate::gemm::{Float, Shared};
+use crate::memory::HostMemoryError;
 use crate::parallel;
 
 /// Images are summed in at most so many groups, each into a buffer of its own.
@@ -28,7 +29,7 @@ pub(super) fn backward_weight<T: Float>(
     input: &[T],
     grad_output: &[T],
     grad_weight: &mut [T],
-) {
+) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let groups = shape.groups;
     let channels = shape.in_channels / groups;
@@ -38,7 +39,7 @@ pub(super) fn backward_weight<T: Float>(
     let plane = size[0] * size[1];
     if shape.batch == 0 || grad_weight.is_empty() {
         grad_weight.fill(T::ZERO);
-        return;
+        return Ok(());
     }
 
     let most = (PARTIAL_NUMEL / grad_weight.len()).clamp(1, IMAGE_GROUPS);
@@ -80,107 +81,114 @@ pub(super) fn backward_weight<T: Float>(
         .div_ceil(outs.div_ceil(kernels.cols))
         .next_multiple_of(kernels.lanes);
 
-    let mut partials = vec![T::ZERO; image_groups * grad_weight.len()];
-    let shared = Shared::new(&mut partials);
-    parallel::run(image_groups * groups * chunks, |task| {
-        let (image_group, group, chunk_index) = (
-            task / chunks / groups,
-            task / chunks % groups,
-            task % chunks,
-        );
-        let first_channel = chunk_index * chunk;
-        let channel_count = chunk.min(channels - first_channel);
-        let rows = channel_count * kernel_numel;
-        // SAFETY: the rows of (image group, group, chunk) lie within `partials` and belong to this task alone.
-        let partial = unsafe {
-            let first =
-                ((image_group * groups + group) * all_rows + first_channel * kernel_numel) * outs;
-            shared.get().add(first)
-        };
-        with_scratch::<T, _>(band_rows * size[1] * outs, |turned| {
-            with_scratch::<T, _>(slab.len, |scratch| {
-                for image in image_group * images..((image_group + 1) * images).min(shape.batch) {
-                    let channel = (image * groups + group) * channels + first_channel;
-                    let out = (image * groups + group) * outs;
-                    for first_row in (0..size[0]).step_by(band_rows) {
-                        let depth = band_rows.min(size[0] - first_row) * size[1];
-                        let from = &grad_output[out * plane + first_row * size[1]..];
-                        let slab_start = slab.fill(
-                            &pass,
-                            input,
-                            channel..channel + channel_count,
-                            first_row,
-                            scratch,
-                        );
-                        if outs == 1 {
-                            // SAFETY: for the partial see above.
-                            let partial = unsafe { std::slice::from_raw_parts_mut(partial, rows) };
-                            let grads = &from[..depth];
-                            by_dots(
-                                grads,
-                                size[1],
-                                slab_start,
-                                slab.width,
-                                &slab.offsets,
-                                partial,
+    with_scratch::<T>(image_groups * grad_weight.len(), |partials| {
+        partials.fill(T::ZERO);
+        let shared = Shared::new(partials);
+        parallel::try_run(image_groups * groups * chunks, |task| {
+            let (image_group, group, chunk_index) = (
+                task / chunks / groups,
+                task / chunks % groups,
+                task % chunks,
+            );
+            let first_channel = chunk_index * chunk;
+            let channel_count = chunk.min(channels - first_channel);
+            let rows = channel_count * kernel_numel;
+            // SAFETY: the rows of (image group, group, chunk) lie within `partials` and belong to this task alone.
+            let partial = unsafe {
+                let first = ((image_group * groups + group) * all_rows
+                    + first_channel * kernel_numel)
+                    * outs;
+                shared.get().add(first)
+            };
+            with_scratch::<T>(band_rows * size[1] * outs, |turned| {
+                with_scratch::<T>(slab.len, |scratch| {
+                    for image in image_group * images..((image_group + 1) * images).min(shape.batch)
+                    {
+                        let channel = (image * groups + group) * channels + first_channel;
+                        let out = (image * groups + group) * outs;
+                        for first_row in (0..size[0]).step_by(band_rows) {
+                            let depth = band_rows.min(size[0] - first_row) * size[1];
+                            let from = &grad_output[out * plane + first_row * size[1]..];
+                            let slab_start = slab.fill(
+                                &pass,
+                                input,
+                                channel..channel + channel_count,
+                                first_row,
+                                scratch,
                             );
-                            continue;
-                        }
-                        // SAFETY: `depth` pixels of `outs` planes lie in grad_output from there on, and `turned`
-                        // has room for them; pixels + offsets end within the slab; for the partial see above.
-                        unsafe {
-                            (kernels.transpose)(&Block {
-                                from: from.as_ptr(),
-                                from_stride: plane,
-                                to: turned.as_mut_ptr(),
-                                to_stride: outs,
-                                rows: outs,
-                                cols: depth,
-                            });
-                            for col in (0..outs).step_by(tile_cols) {
-                                for row in (0..rows).step_by(kernels.rows) {
-                                    (kernels.tile)(&Tile {
-                                        rows: kernels.rows.min(rows - row),
-                                        cols: tile_cols.min(outs - col),
-                                        depth,
-                                        a: slab_start.as_ptr(),
-                                        a_rows: slab.offsets[row..].as_ptr(),
-                                        a_steps: Steps::Table(pixels.as_ptr()),
-                                        b: turned.as_ptr().add(col),
-                                        b_steps: Steps::Stride(outs),
-                                        c: partial.add(row * outs + col),
-                                        c_stride: outs,
-                                        store: Store::Dense,
-                                        alpha: T::ONE,
-                                        beta: T::ONE,
-                                        col_bias: std::ptr::null(),
-                                        row_bias: std::ptr::null(),
-                                    });
+                            if outs == 1 {
+                                // SAFETY: for the partial see above.
+                                let partial =
+                                    unsafe { std::slice::from_raw_parts_mut(partial, rows) };
+                                let grads = &from[..depth];
+                                by_dots(
+                                    grads,
+                                    size[1],
+                                    slab_start,
+                                    slab.width,
+                                    &slab.offsets,
+                                    partial,
+                                );
+                                continue;
+                            }
+                            // SAFETY: `depth` pixels of `outs` planes lie in grad_output from there on, and `turned`
+                            // has room for them; pixels + offsets end within the slab; for the partial see above.
+                            unsafe {
+                                (kernels.transpose)(&Block {
+                                    from: from.as_ptr(),
+                                    from_stride: plane,
+                                    to: turned.as_mut_ptr(),
+                                    to_stride: outs,
+                                    rows: outs,
+                                    cols: depth,
+                                });
+                                for col in (0..outs).step_by(tile_cols) {
+                                    for row in (0..rows).step_by(kernels.rows) {
+                                        (kernels.tile)(&Tile {
+                                            rows: kernels.rows.min(rows - row),
+                                            cols: tile_cols.min(outs - col),
+                                            depth,
+                                            a: slab_start.as_ptr(),
+                                            a_rows: slab.offsets[row..].as_ptr(),
+                                            a_steps: Steps::Table(pixels.as_ptr()),
+                                            b: turned.as_ptr().add(col),
+                                            b_steps: Steps::Stride(outs),
+                                            c: partial.add(row * outs + col),
+                                            c_stride: outs,
+                                            store: Store::Dense,
+                                            alpha: T::ONE,
+                                            beta: T::ONE,
+                                            col_bias: std::ptr::null(),
+                                            row_bias: std::ptr::null(),
+                                        });
+                                    }
                                 }
                             }
                         }
                     }
-                }
-            });
-        });
-    });
+                    Ok(())
+                })
+            })
+        })?;
 
-    // The groups of images in order, turned back.
-    let partials = &partials;
-    let result = Shared::new(grad_weight);
-    let group_numel = groups * all_rows * outs;
-    parallel::run(groups * outs, |task| {
-        let (group, out) = (task / outs, task % outs);
-        for row in 0..all_rows {
-            let at = (group * all_rows + row) * outs + out;
-            let mut sum = partials[at];
-            for image_group in 1..image_groups {
-                sum = sum + partials[image_group * group_numel + at];
+        // The groups of images in order, turned back.
+        let partials = &*partials;
+        let result = Shared::new(grad_weight);
+        let group_numel = groups * all_rows * outs;
+        parallel::run(groups * outs, |task| {
+            let (group, out) = (task / outs, task % outs);
+            for row in 0..all_rows {
+                let at = (group * all_rows + row) * outs + out;
+                let mut sum = partials[at];
+                for image_group in 1..image_groups {
+                    sum = sum + partials[image_group * group_numel + at];
+                }
+                // SAFETY: task < out_channels and row < the row length; the row belongs to this task alone.
+                unsafe { *result.get().add(task * all_rows + row) = sum };
             }
-            // SAFETY: task < out_channels and row < the row length; the row belongs to this task alone.
-            unsafe { *result.get().add(task * all_rows + row) = sum };
-        }
-    });
+        });
+        Ok(())
+    })
 }
 
 /// The case of one output channel in the group (depthwise): a dot product for each tap and each row of the grid.

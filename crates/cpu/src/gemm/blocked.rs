@@ -5,6 +5,7 @@ use super::tile::{Kernels, MAX_COLS, MAX_ROWS, Steps, Store, Tile};
 use super::transpose::Block;
 use super::vector::{RowDots, WeightedRows};
 use super::{Float, PARALLEL_WORK, Product, Shared};
+use crate::memory::HostMemoryError;
 use crate::parallel;
 
 /// Longest sum in one go, so that a panel of B (this by 48) nearly fits the first-level cache.
@@ -22,7 +23,13 @@ const SMALL_B: usize = 8192;
 ///
 /// # Safety
 /// Every address of the product is valid; nobody else uses the elements of C, which are distinct.
-pub(super) unsafe fn run<T: Float>(mut product: Product<T>, spread: bool) {
+///
+/// # Errors
+/// If there is no memory to pack into.
+pub(super) unsafe fn run<T: Float>(
+    mut product: Product<T>,
+    spread: bool,
+) -> Result<(), HostMemoryError> {
     let vertical = product.n == 1 && product.m > 1;
     if vertical || (product.m > 1 && product.c_col != 1 && product.c_row == 1) {
         product = product.transposed();
@@ -31,9 +38,9 @@ pub(super) unsafe fn run<T: Float>(mut product: Product<T>, spread: bool) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         if product.m == 1 && product.k > 0 && (product.b_row == 1 || product.b_col == 1) {
-            times_vector(&product, spread);
+            times_vector(&product, spread)
         } else {
-            in_blocks(&product, spread);
+            in_blocks(&product, spread)
         }
     }
 }
@@ -51,10 +58,13 @@ fn each(spread: bool, count: usize, task: impl Fn(usize) + Sync) {
 ///
 /// # Safety
 /// As for [`run`]; `b_row` or `b_col` is 1.
-unsafe fn times_vector<T: Float>(product: &Product<T>, spread: bool) {
+unsafe fn times_vector<T: Float>(
+    product: &Product<T>,
+    spread: bool,
+) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let &Product { n, k, .. } = product;
-    with_scratch::<T, _>(k + n, |scratch| {
+    with_scratch::<T>(k + n, |scratch| {
         let (x, y) = scratch.split_at_mut(k);
         let along_k = product.b_row == 1 && (product.b_col != 1 || k >= n);
         let weight = if along_k { T::ONE } else { product.alpha };
@@ -118,7 +128,8 @@ unsafe fn times_vector<T: Float>(product: &Product<T>, spread: bool) {
                 }
             }
         });
-    });
+        Ok(())
+    })
 }
 
 /// Where an operand is read from, for one block of k and of rows of A or columns of B.
@@ -223,7 +234,7 @@ fn part(count: usize, most: usize, unit: usize) -> usize {
 
 /// # Safety
 /// As for [`run`].
-unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
+unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let &Product { m, n, k, .. } = product;
     let max_depth = part(k, DEPTH, 1);
@@ -234,7 +245,7 @@ unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
     let packs_b = product.b_col != 1 || (m > 2 * kernels.rows && k * n > SMALL_B);
     let a_len = if packs_a { max_rows * max_depth } else { 0 };
     let b_len = if packs_b { max_cols * max_depth } else { 0 };
-    with_scratch::<T, _>(a_len + b_len, |scratch| {
+    with_scratch::<T>(a_len + b_len, |scratch| {
         let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
         let (a_scratch, b_scratch) = (Shared::new(a_scratch), Shared::new(b_scratch));
         let mut first_k = 0;
@@ -318,10 +329,10 @@ unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) {
             }
             first_k += depth;
             if first_k >= k {
-                break;
+                return Ok(());
             }
         }
-    });
+    })
 }
 
 /// The product of a block of A with a block of B.

@@ -2,6 +2,7 @@
 
 use super::scratch::with_scratch;
 use super::{Epilogue, GemmShape, MatrixStrides, Product, Shared, blocked};
+use crate::memory::HostMemoryError;
 use crate::parallel;
 use half::{bf16, f16};
 
@@ -64,7 +65,7 @@ pub fn gemm_16<H: SixteenBit>(
     c: &mut [H],
     c_strides: MatrixStrides,
     epilogue: Epilogue<'_, H>,
-) {
+) -> Result<(), HostMemoryError> {
     let bias = match epilogue {
         Epilogue::None => None,
         Epilogue::BiasColumns(bias) => Some(bias),
@@ -80,18 +81,18 @@ pub fn gemm_16<H: SixteenBit>(
     );
     let GemmShape { batch, m, n, k } = shape;
     if batch == 0 || m == 0 || n == 0 {
-        return;
+        return Ok(());
     }
     let k = if alpha == 0.0 { 0 } else { k };
     let (row_blocks, col_blocks) = (m.div_ceil(ROWS), n.div_ceil(COLS));
     let result = Shared::new(c);
-    parallel::run(batch * row_blocks * col_blocks, |task| {
+    parallel::try_run(batch * row_blocks * col_blocks, |task| {
         let image = task / col_blocks / row_blocks;
         let first_row = task / col_blocks % row_blocks * ROWS;
         let first_col = task % col_blocks * COLS;
         let (rows, cols) = (ROWS.min(m - first_row), COLS.min(n - first_col));
         let depth = DEPTH.min(k);
-        with_scratch::<f32, _>(rows * cols + rows * depth + depth * cols, |scratch| {
+        with_scratch::<f32>(rows * cols + rows * depth + depth * cols, |scratch| {
             let (sums, rest) = scratch.split_at_mut(rows * cols);
             let (wide_a, wide_b) = rest.split_at_mut(rows * depth);
             sums.fill(0.0);
@@ -124,7 +125,7 @@ pub fn gemm_16<H: SixteenBit>(
                     row_bias: std::ptr::null(),
                 };
                 // SAFETY: the three parts of the scratch memory have the sizes that the product names.
-                unsafe { blocked::run(product, false) };
+                unsafe { blocked::run(product, false) }?;
             }
             for (index, &sum) in sums.iter().enumerate() {
                 let (row, col) = (first_row + index / cols, first_col + index % cols);
@@ -143,8 +144,9 @@ pub fn gemm_16<H: SixteenBit>(
                     *to = H::narrow(value);
                 }
             }
-        });
-    });
+            Ok(())
+        })
+    })
 }
 
 /// Copies a matrix, widened, to rows side by side.

@@ -228,7 +228,8 @@ fn sixteen_bit_products_are_rounded_once() {
         &mut c,
         strides(m, n),
         bias,
-    );
+    )
+    .expect("memory for packing");
     assert!(c.iter().all(|&c| c == bf16::from_f32(300.0 / 256.0 + 1.0)));
 
     let a: Vec<f16> = whole::<f32>(m * k, 8)
@@ -252,7 +253,8 @@ fn sixteen_bit_products_are_rounded_once() {
         &mut c,
         strides(m, n),
         Epilogue::None,
-    );
+    )
+    .expect("memory for packing");
     for (index, c) in c.iter().enumerate() {
         let (row, col) = (index / n, index % n);
         let sum: f32 = (0..k)

@@ -39,7 +39,8 @@ impl AveragePool2dShape {
     fn divisor(&self, y: &Places, x: &Places) -> usize {
         match self.divisor_override {
             Some(divisor) => divisor,
-            None if self.count_include_pad => y.all * x.all,
+            // More than can be counted is as good as any such number: the average is rounded the same.
+            None if self.count_include_pad => y.all.saturating_mul(x.all),
             None => y.inside.len() * x.inside.len(),
         }
     }

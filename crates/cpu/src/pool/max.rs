@@ -53,7 +53,10 @@ pub fn max_pool2d<T: Float>(
     );
 }
 
-/// The gradient of [`max_pool2d`]: each number of `grad_output` is added at its index.
+/// The index of a window without a place in the input: taps of a large dilation may all miss a small one.
+const NOWHERE: i64 = -1;
+
+/// The gradient of [`max_pool2d`]: each number of `grad_output` is added at its index, if that isn't -1.
 ///
 /// # Panics
 /// As [`max_pool2d`], and if an index lies outside its plane.
@@ -80,8 +83,10 @@ pub fn max_pool2d_backward<T: Float>(
                 let range = (first + index) * numel..(first + index + 1) * numel;
                 grad_input.fill(T::ZERO);
                 for (&grad, &place) in grad_output[range.clone()].iter().zip(&indices[range]) {
-                    let to = &mut grad_input[place as usize];
-                    *to = *to + grad;
+                    if place != NOWHERE {
+                        let to = &mut grad_input[place as usize];
+                        *to = *to + grad;
+                    }
                 }
             }
         },
@@ -110,18 +115,21 @@ fn windows<T: Float>(
         for x in 0..size[1] {
             let (first_x, count_x) = places(1, x, shape.width);
             let mut best = T::from_f64(f64::NEG_INFINITY);
-            let mut place = first_y * shape.width + first_x;
+            let mut place = (first_y * shape.width + first_x) as i64;
+            if count_y == 0 || count_x == 0 {
+                place = NOWHERE;
+            }
             for row in 0..count_y {
                 let start = (first_y + row * shape.dilation[0]) * shape.width + first_x;
                 for col in 0..count_x {
                     let at = start + col * shape.dilation[1];
                     if wins(input[at], best) {
-                        (best, place) = (input[at], at);
+                        (best, place) = (input[at], at as i64);
                     }
                 }
             }
             let (output, index) = results.next().expect("a result for every window");
-            (*output, *index) = (best, place as i64);
+            (*output, *index) = (best, place);
         }
     }
 }

@@ -90,7 +90,8 @@ impl<B> Epoch<B> {
 
     /// How many batches are left, unless an error comes.
     pub fn remaining(&self) -> usize {
-        self.end - self.state.batch
+        // A sampler may have given fewer indices than it said, and the epoch be resumed beyond them.
+        self.end.saturating_sub(self.state.batch)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Layer normalisation.
 
-use fireclay_tensor::{DType, Device, Parameter, Result, Tensor};
+use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
 
 use crate::module::Module;
 use crate::within::Within;
@@ -45,13 +45,17 @@ impl Default for LayerNormConfig {
 }
 
 impl LayerNorm {
-    /// A layer norm over the last dimensions, with weight and bias, f32 on the CPU.
+    /// A layer norm over the last dimensions, at least one, with weight and bias, f32 on the CPU.
     pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
         LayerNorm::with(normalized_shape, LayerNormConfig::default())
     }
 
     /// A layer norm as `config` says.
     pub fn with(normalized_shape: &[usize], config: LayerNormConfig) -> Result<LayerNorm> {
+        if normalized_shape.is_empty() {
+            let what = "normalized_shape has no dimension, expected at least one";
+            return Err(Error::argument("LayerNorm", what));
+        }
         let parameter = |wanted: bool, value: f64| {
             wanted
                 .then(|| {

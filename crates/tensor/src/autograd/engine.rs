@@ -303,7 +303,12 @@ impl Engine<'_> {
             if let Some(grad) = grads[output].take() {
                 let grad = leaf.run_hooks(grad)?;
                 if leaf.retains_grad() && self.targets.is_none() {
-                    *leaf.grad() = Some(grad.clone());
+                    let mut slot = leaf.grad();
+                    // Its own bytes: the gradient flows on, and an in-place edit must not reach where it goes.
+                    *slot = Some(match slot.take() {
+                        Some(sum) => add(sum, grad.clone(), self.create_graph)?,
+                        None => grad.copy()?,
+                    });
                 }
                 grads[output] = Some(grad);
             }

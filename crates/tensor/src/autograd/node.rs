@@ -51,6 +51,15 @@ impl Leaf {
         self.retains_grad.store(true, Ordering::Relaxed);
     }
 
+    /// What takes over the `grad`, but not the hooks.
+    fn successor(&self) -> Leaf {
+        Leaf {
+            grad: Mutex::new(self.grad().take()),
+            hooks: Mutex::default(),
+            retains_grad: AtomicBool::new(self.retains_grad.swap(false, Ordering::Relaxed)),
+        }
+    }
+
     /// Passes a gradient through the hooks.
     pub(crate) fn run_hooks(&self, mut grad: Tensor) -> Result<Tensor> {
         let hooks: SmallVec<[Hook; 1]> = {
@@ -133,6 +142,23 @@ impl AutogradMeta {
         state.requires_grad = false;
         state.node = Some((node, output));
         self.tracks.store(true, Ordering::Relaxed);
+    }
+
+    /// As [`set_node`](AutogradMeta::set_node) for a tensor that was written in place: its hooks stay with the value that they
+    /// were set on, while its `grad` is from now on that of the new value, as in PyTorch.
+    pub(crate) fn set_node_in_place(&self, node: Arc<Node>, output: usize) {
+        let old = {
+            let state = self.state();
+            state.node.as_ref().and(state.leaf.clone())
+        };
+        if let Some(old) = old {
+            let new = Arc::new(old.successor());
+            if new.retains_grad() {
+                node.watch(output, new.clone());
+            }
+            self.state().leaf = Some(new);
+        }
+        self.set_node(node, output);
     }
 
     pub(crate) fn leaf(&self) -> Arc<Leaf> {
@@ -242,6 +268,15 @@ impl Node {
 
     fn saved(&self) -> std::sync::MutexGuard<'_, SavedTensors> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows the gradient of an output to the hooks of `leaf`, once however often it is asked for.
+    pub(crate) fn watch(&self, output: usize, leaf: Arc<Leaf>) {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |watcher: &(usize, Arc<Leaf>)| Arc::ptr_eq(&watcher.1, &leaf);
+        if !watchers.iter().any(is_same) {
+            watchers.push((output, leaf));
+        }
     }
 
     /// Lets go of the saved tensors: a second backward through this node is an error.

@@ -3,7 +3,8 @@
 //! Note [Views and in-place edits]
 //! A view shares its base's bytes but has a history of its own. If the bytes are changed in place, that history no
 //! longer tells how the view's value came about, and gradients through it would be silently wrong. So a view
-//! remembers the storage's version at its making, and recording an op on an outdated view is an error. An
+//! remembers the storage's version at its making, and an op on an outdated view is an error where it would be recorded; so is one
+//! on a view without history whose base got one since, whose gradient would be lost. (A detached tensor lost it on purpose.) An
 //! in-place op on a view that autograd would have to record is an error too.
 
 use std::panic::Location;
@@ -74,7 +75,8 @@ pub(crate) fn record_in_place(
     let node = node(op, inputs, targets.iter().copied(), overwritten, location)?;
     for (index, target) in targets.iter().enumerate() {
         if target.dtype().is_floating_point() {
-            target.0.autograd.set_node(node.clone(), index);
+            target.0.storage.mark_recorded();
+            target.0.autograd.set_node_in_place(node.clone(), index);
         }
     }
     Ok(())
@@ -91,7 +93,6 @@ fn node<'a>(
     let mut edges: SmallVec<[Edge; 3]> = SmallVec::with_capacity(inputs.len());
     let mut saved = SavedTensors::default();
     for (index, &input) in inputs.iter().enumerate() {
-        check_view_is_current(op.name(), input)?;
         edges.push(input.0.autograd.edge(input));
         saved.inputs.push(if saves.has_input(index) {
             check_not_inference(op.name(), input)?;
@@ -123,8 +124,23 @@ fn node<'a>(
     Ok(Node::new(op, location, edges, inputs, outputs, saved))
 }
 
+/// Refuses views whose history is not that of their bytes. See Note [Views and in-place edits].
+pub(crate) fn check_views(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
+    if !is_grad_enabled() {
+        return Ok(());
+    }
+    let mut views = inputs.iter().filter(|input| input.0.is_view);
+    views.try_for_each(|view| check_view_is_current(op, view))
+}
+
 fn check_view_is_current(op: &'static str, input: &Tensor) -> Result<()> {
-    if input.0.is_view && input.0.autograd.has_node() && input.0.made_version != input.version() {
+    let inner = &input.0;
+    let is_outdated = if inner.autograd.has_node() {
+        inner.made_version != input.version()
+    } else {
+        !inner.is_detached && inner.made_version < inner.storage.recorded_version()
+    };
+    if is_outdated {
         let modified = input.0.storage.modified_at();
         return Err(Error::Autograd {
             op,

@@ -1,11 +1,11 @@
 //! What a tensor offers of autograd.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use fireclay_core::{Context, Error, Origin, Result};
 
 use super::engine::{self, Backpropagation};
-use super::node::{HookHandle, Node};
+use super::node::HookHandle;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -95,7 +95,7 @@ impl Tensor {
     /// The same elements without history (`Tensor.detach`). Shares the storage.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
-        let detached = self.alias(self.layout().clone(), Origin::here());
+        let detached = self.detached(Origin::here());
         debug_assert!(!detached.requires_grad());
         detached
     }
@@ -115,8 +115,9 @@ impl Tensor {
     /// Keeps the gradient of a tensor that is not a leaf in its `grad` (`Tensor.retain_grad`).
     pub fn retain_grad(&self) -> Result<()> {
         if let Some((node, output)) = self.0.autograd.node() {
-            self.0.autograd.leaf().set_retains_grad();
-            self.watch(&node, output);
+            let leaf = self.0.autograd.leaf();
+            leaf.set_retains_grad();
+            node.watch(output, leaf);
         } else if !self.requires_grad() {
             return Err(Error::Autograd {
                 op: "retain_grad",
@@ -143,20 +144,8 @@ impl Tensor {
             .with_operands(|| vec![self.operand("self")]));
         }
         if let Some((node, output)) = self.0.autograd.node() {
-            self.watch(&node, output);
+            node.watch(output, self.0.autograd.leaf());
         }
         Ok(self.0.autograd.leaf().add_hook(Arc::new(hook)))
-    }
-
-    /// Has the node show this tensor's gradient to its hooks.
-    fn watch(&self, node: &Node, output: usize) {
-        let leaf = self.0.autograd.leaf();
-        let mut watchers = node.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !watchers
-            .iter()
-            .any(|(_, watcher)| Arc::ptr_eq(watcher, &leaf))
-        {
-            watchers.push((output, leaf));
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::CpuCall;
+use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
 /// How a kernel moves over an image. Pairs are (height, width).
@@ -70,13 +70,12 @@ fn geometry(
         )
     };
     let size = shape.output_size().map_err(wrong)?;
-    if per_group * options.groups != in_channels {
+    let groups = options.groups;
+    if per_group.checked_mul(groups) != Some(in_channels) {
         return Err(Error::shape(
             op,
             format!(
-                "the input has {in_channels} channels, the weight {weight} with {} groups takes {}",
-                options.groups,
-                per_group * options.groups
+                "the input has {in_channels} channels, the weight {weight} takes {per_group} in each of {groups} groups"
             ),
         ));
     }
@@ -121,7 +120,8 @@ impl Op for Conv2d {
         )?;
         match_float!("conv2d", call.dtype(0), T => {
             let bias = (call.inputs() > 2).then(|| call.input::<T>(2));
-            conv::conv2d::<T>(&shape, call.input(0), call.input(1), bias, call.output(0));
+            conv::conv2d::<T>(&shape, call.input(0), call.input(1), bias, call.output(0))
+                .map_err(out_of_host_memory)?;
         });
         Ok(())
     }
@@ -186,7 +186,8 @@ impl Op for Conv2dInputGrad {
             call.layout(0).shape(),
         )?;
         match_float!(self.name(), call.dtype(0), T => {
-            conv::conv2d_backward_input::<T>(&shape, call.input(0), call.input(1), call.output(0));
+            conv::conv2d_backward_input::<T>(&shape, call.input(0), call.input(1), call.output(0))
+                .map_err(out_of_host_memory)?;
         });
         Ok(())
     }
@@ -246,7 +247,8 @@ impl Op for Conv2dWeightGrad {
             &self.shape,
         )?;
         match_float!(self.name(), call.dtype(0), T => {
-            conv::conv2d_backward_weight::<T>(&shape, call.input(0), call.input(1), call.output(0));
+            conv::conv2d_backward_weight::<T>(&shape, call.input(0), call.input(1), call.output(0))
+                .map_err(out_of_host_memory)?;
         });
         Ok(())
     }

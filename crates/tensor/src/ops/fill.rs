@@ -65,7 +65,7 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
 }
 
 impl Tensor {
-    /// Writes `value` into every element (`Tensor.fill_`).
+    /// Writes `value` into every element (`Tensor.fill_`). It must be one that the dtype has; a fraction is cut.
     #[track_caller]
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         if !self.dtype().is_computable() {
@@ -75,8 +75,18 @@ impl Tensor {
             )
             .with_operands(|| vec![self.operand("self")]));
         }
+        let value = value.into();
+        if !value.fits(self.dtype()) {
+            let what = format!("{value} is beyond the numbers of {}", self.dtype());
+            return Err(fireclay_core::Error::argument("fill_", what)
+                .with_operands(|| vec![self.operand("self")]));
+        }
         let op = Fill {
-            value: value.into(),
+            // Bool asks whether it is zero: neither a fraction nor NaN is.
+            value: match self.dtype() {
+                DType::Bool => Scalar::Bool(value.is_true()),
+                _ => value,
+            },
             shape: self.shape().clone(),
             dtype: self.dtype(),
         };

@@ -324,7 +324,7 @@ impl Op for Cat {
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
         let mut shape = inputs[0].shape().clone();
-        let mut total = 0;
+        let mut total = 0usize;
         for input in inputs {
             let alike = input.ndim() == shape.ndim()
                 && (0..shape.ndim()).all(|dim| dim == self.dim || input.shape()[dim] == shape[dim]);
@@ -339,7 +339,8 @@ impl Op for Cat {
                     ),
                 ));
             }
-            total += input.shape()[self.dim];
+            // More than can be counted is more than can be allocated: the door says so.
+            total = total.saturating_add(input.shape()[self.dim]);
         }
         shape.sizes_mut()[self.dim] = total;
         Ok(smallvec![OutputMeta::contiguous(shape, inputs[0].dtype)])

@@ -8,7 +8,7 @@ use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::CpuCall;
+use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
 /// Batched product of `[..., m, k]` and `[..., k, n]`, batch dimensions broadcast.
@@ -87,7 +87,7 @@ impl Op for Matmul {
                     &a[a_at.min(a.len())..], MatrixStrides { batch: inner.1, ..a_strides },
                     &b[b_at.min(b.len())..], MatrixStrides { batch: inner.2, ..b_strides },
                     0.0, c, c_strides, Epilogue::None,
-                );
+                ).map_err(out_of_host_memory)?;
                 for dim in (0..outer.len()).rev() {
                     index[dim] += 1;
                     if index[dim] < outer[dim] {
@@ -234,7 +234,7 @@ impl Op for Linear {
                 call.input::<T>(0), MatrixStrides::row_major(m, k),
                 call.input::<T>(1), MatrixStrides::row_major(n, k).transposed(),
                 0.0, call.output::<T>(0), MatrixStrides::row_major(m, n), bias,
-            );
+            ).map_err(out_of_host_memory)?;
         });
         Ok(())
     }

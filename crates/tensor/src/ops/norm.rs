@@ -452,6 +452,11 @@ impl Tensor {
             );
             return Err(Error::shape("batch_norm", what).with_operands(operands));
         }
+        let all = || std::iter::once(self).chain(tensors());
+        if let Some(wrong) = all().find(|tensor| !tensor.dtype().is_floating_point()) {
+            let what = format!("expected floating tensors, got {}", wrong.dtype());
+            return Err(Error::dtype("batch_norm", what).with_operands(operands));
+        }
         match running {
             Some((mean, variance)) if !training => {
                 let wide = |tensor: &Tensor| per_channel(tensor, self.ndim());

@@ -215,13 +215,20 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Overwrites with uniform numbers from [`low`, `high`) (`Tensor.uniform_`).
+    /// Overwrites with uniform numbers from [`low`, `high`) (`Tensor.uniform_`). Rounding may give `high` itself if `low` isn't 0.
     #[track_caller]
     pub fn uniform_(&self, low: f64, high: f64) -> Result<Tensor> {
-        if !(low <= high && (high - low).is_finite()) {
+        // The kernel of all but f64 computes in f32.
+        let span = match self.dtype() {
+            DType::F64 => high - low,
+            _ => f64::from(high as f32 - low as f32),
+        };
+        if !(low <= high && span.is_finite()) {
             return Err(Error::argument(
                 "uniform_",
-                format!("expected low up to high, got {low} and {high}"),
+                format!(
+                    "expected low up to high, no further apart than the dtype reaches, got {low} and {high}"
+                ),
             ));
         }
         fill(self, Distribution::Uniform { low, high })?;
@@ -281,7 +288,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         if p == 1.0 {
-            return self.mul(0.0);
+            // Not `zeros_like`, as what is infinite or NaN shows; and a zero of this dtype, as the result has it.
+            return self.mul(&Tensor::full_of(&[], 0i64, self.dtype(), self.device())?);
         }
         let draw = default_generator().draw();
         dispatch::call_one(Dropout { p, draw }, &[self])

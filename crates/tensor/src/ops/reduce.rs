@@ -305,6 +305,10 @@ impl Tensor {
     /// `log(sum(exp(x)))` over `dims`, without overflow (`torch.logsumexp`).
     #[track_caller]
     pub fn logsumexp(&self, dims: &[isize], keepdim: bool) -> Result<Tensor> {
+        if self.numel() == 0 {
+            // There is no largest element, and the logarithm of an empty sum is -infinity.
+            return self.exp()?.sum(dims, keepdim)?.log();
+        }
         let largest = self.detach().amax(dims, true)?;
         // An infinite maximum would give infinity minus infinity.
         let shift = largest.isfinite()?.where_(&largest, 0.0)?;

@@ -3,11 +3,17 @@
 use fireclay_core::math;
 
 use super::row::{in_place, pointwise};
+use crate::formula::Formula;
 
 /// 2 / sqrt(pi)
 const TWO_OVER_SQRT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
 const LN_2: f64 = std::f64::consts::LN_2;
 const LN_10: f64 = std::f64::consts::LN_10;
+
+/// 0, whatever `g` is: times 0 an infinity would become NaN.
+fn zero(g: &Formula) -> Formula {
+    g.gt(g).where_(g, 0.0)
+}
 
 pointwise! {
     /// `-x` (`torch.neg`).
@@ -18,7 +24,7 @@ pointwise! {
         eval number { x.abs() }, grad(y, g) { [Some(g * x.sign())] };
     /// -1, 0 or 1 as `x` is negative, zero or positive; 0 for NaN (`torch.sign`).
     Sign, sign(x), Promote, saves Saves::NONE, autocast Keep,
-        eval number { A::truth(x.gt(A::int(0))) - A::truth(x.lt(A::int(0))) }, grad(y, g) { [Some(g * 0.0)] };
+        eval number { A::truth(x.gt(A::int(0))) - A::truth(x.lt(A::int(0))) }, grad(y, g) { [Some(zero(g))] };
     /// `x * x` (`torch.square`).
     Square, square(x), PromoteWhole, saves Saves::INPUTS, autocast Keep,
         eval number { x * x }, grad(y, g) { [Some(g * x * 2.0)] };
@@ -76,7 +82,7 @@ pointwise! {
         grad(y, g) { [Some(g * (-x).sigmoid())] };
     /// `max(x, 0)` (`torch.relu`); NaN for NaN.
     Relu, relu(x), PromoteNumber, saves Saves::OUTPUTS, autocast Keep,
-        eval number { x.maximum(A::int(0)) }, grad(y, g) { [Some(y.gt(0.0).where_(g, 0.0))] };
+        eval number { x.maximum(A::int(0)) }, grad(y, g) { [Some(y.le(0.0).where_(0.0, g))] };
     /// `x * sigmoid(x)` (`torch.nn.functional.silu`).
     Silu, silu(x), Float, saves Saves::INPUTS, autocast Keep,
         eval float { x / (A::int(1) + math::exp(-x)) },
@@ -108,16 +114,16 @@ pointwise! {
         } };
     /// Rounded down (`torch.floor`).
     Floor, floor(x), Promote, saves Saves::NONE, autocast Keep,
-        eval float_or_same { x.floor() }, grad(y, g) { [Some(g * 0.0)] };
+        eval float_or_same { x.floor() }, grad(y, g) { [Some(zero(g))] };
     /// Rounded up (`torch.ceil`).
     Ceil, ceil(x), Promote, saves Saves::NONE, autocast Keep,
-        eval float_or_same { x.ceil() }, grad(y, g) { [Some(g * 0.0)] };
+        eval float_or_same { x.ceil() }, grad(y, g) { [Some(zero(g))] };
     /// Rounded towards zero (`torch.trunc`).
     Trunc, trunc(x), Promote, saves Saves::NONE, autocast Keep,
-        eval float_or_same { x.trunc() }, grad(y, g) { [Some(g * 0.0)] };
+        eval float_or_same { x.trunc() }, grad(y, g) { [Some(zero(g))] };
     /// Rounded to nearest, ties to even (`torch.round`).
     Round, round(x), Promote, saves Saves::NONE, autocast Keep,
-        eval float_or_same { x.round_even() }, grad(y, g) { [Some(g * 0.0)] };
+        eval float_or_same { x.round_even() }, grad(y, g) { [Some(zero(g))] };
     /// Whether `x` is NaN (`torch.isnan`).
     IsNan, isnan(x), Bool, saves Saves::NONE, autocast Keep,
         eval number { A::truth(x.ne(x)) }, grad(y, g) { [None] };

@@ -65,10 +65,6 @@ impl View {
             }),
             View::Transpose(dim0, dim1) => Ok(input.transpose(*dim0, *dim1)),
             View::Permute(dims) => Ok(input.permute(dims)),
-            View::Expand(shape) if shape.checked_numel().is_none() => Err(Error::shape(
-                "expand",
-                format!("{shape} has more elements than can be counted"),
-            )),
             View::Expand(shape) => input.expand(shape).ok_or_else(|| {
                 Error::shape(
                     "expand",
@@ -415,7 +411,7 @@ impl Tensor {
     }
 
     /// A view of the storage with this shape, strides and offset, all in elements (`torch.as_strided`). An error where it
-    /// reaches beyond the storage. Elements that share memory share their gradients; an in-place op on them is undefined.
+    /// reaches beyond the storage. Elements that share memory share their gradients; an in-place op on them is an error.
     #[track_caller]
     pub fn as_strided(&self, shape: &[usize], strides: &[usize], offset: usize) -> Result<Tensor> {
         let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
@@ -425,12 +421,7 @@ impl Tensor {
         }
         let layout = Layout::strided(Shape::new(shape), strides.into(), offset);
         let held = self.0.storage.nbytes() / self.dtype().size();
-        if shape
-            .iter()
-            .try_fold(1usize, |numel, &size| numel.checked_mul(size))
-            .is_none()
-            || layout.end().is_none_or(|end| end > held)
-        {
+        if layout.end().is_none_or(|end| end > held) {
             let what = format!(
                 "{shape:?} with strides {strides:?} from {offset} reaches beyond a storage of {held} elements"
             );
