@@ -1,6 +1,8 @@
 //! The CUDA driver API, executed on the CPU.
 
 mod check;
+#[cfg(test)]
+mod corpus;
 mod decode;
 mod exec;
 mod fault;
@@ -8,7 +10,5 @@ mod instructions;
 pub mod ptx;
 #[cfg(test)]
 mod rig;
-#[cfg(test)]
-mod corpus;
 
 pub use fault::{Fault, FaultKind};

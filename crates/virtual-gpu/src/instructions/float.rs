@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::rounding::{Direction, Rounded, odd_quotient, odd_root, odd_sum, wide};
+use super::rounding::{Direction, Rounded, canonical, odd_quotient, odd_root, odd_sum, wide};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::instruction::{Run, handler};
@@ -66,7 +66,7 @@ macro_rules! common {
         }
         #[inline(always)]
         fn of(value: f64) -> $ty {
-            value as $ty
+            $ty::rounded(value, Direction::Nearest)
         }
     };
 }
@@ -85,7 +85,7 @@ impl Float for f32 {
     #[inline(always)]
     fn add(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self + other;
+            return canonical(self + other);
         }
         let sum = odd_sum(f64::from(self), f64::from(other));
         if sum == 0.0 && self.to_bits() != other.to_bits() {
@@ -96,14 +96,14 @@ impl Float for f32 {
     #[inline(always)]
     fn mul(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self * other;
+            return canonical(self * other);
         }
         f32::rounded(f64::from(self) * f64::from(other), direction)
     }
     #[inline(always)]
     fn fma(self, b: f32, c: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self.mul_add(b, c);
+            return canonical(self.mul_add(b, c));
         }
         let product = f64::from(self) * f64::from(b);
         let sum = odd_sum(product, f64::from(c));
@@ -115,14 +115,14 @@ impl Float for f32 {
     #[inline(always)]
     fn div(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self / other;
+            return canonical(self / other);
         }
         f32::rounded(odd_quotient(f64::from(self), f64::from(other)), direction)
     }
     #[inline(always)]
     fn sqrt(self, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return f32::sqrt(self);
+            return canonical(f32::sqrt(self));
         }
         f32::rounded(odd_root(f64::from(self)), direction)
     }
@@ -169,6 +169,7 @@ const MAX_NAN: u8 = 7;
 const MIN_XORSIGN: u8 = 8;
 const MAX_XORSIGN: u8 = 9;
 const COPYSIGN: u8 = 10;
+const DIV_APPROX: u8 = 11;
 const SQRT: u8 = 20;
 const RCP: u8 = 21;
 const RSQRT: u8 = 22;
@@ -257,6 +258,19 @@ impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Funct
             SUB => a.add(b.neg(), direction),
             MUL => a.mul(b, direction),
             DIV => a.div(b, direction),
+            DIV_APPROX => {
+                // PTX: a divisor between 2^126 and 2^128 gives what an infinite one does.
+                let magnitude = b.abs().exact();
+                let large = magnitude > f64::from_bits((1023 + 126) << 52) && magnitude.is_finite();
+                a.div(
+                    if large {
+                        T::of(f64::INFINITY).with_sign_of(b)
+                    } else {
+                        b
+                    },
+                    direction,
+                )
+            }
             MIN => extremum(a, b, false, false),
             MAX => extremum(a, b, true, false),
             MIN_NAN => extremum(a, b, false, true),
@@ -369,7 +383,8 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     }
     let ftz = form.take("ftz");
     let sat = form.take("sat");
-    let approximate = form.take("approx") | form.take("full");
+    let full = form.take("full");
+    let approximate = form.take("approx") | full;
     let nan = form.take("NaN");
     let xorsign = form.take("xorsign") & form.take("abs");
     let direction = form.take_any(&["rn", "rz", "rm", "rp"]);
@@ -394,6 +409,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "sub" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [SUB]), 2),
         "mul" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [MUL]), 2),
         "fma" | "mad" => (of_float!(ty, rounded, ftz, sat, Map3, Three, []), 3),
+        "div" if approximate && !full => (plain!(ty, ftz, Map2, Two, [DIV_APPROX]), 2),
         "div" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [DIV]), 2),
         "sqrt" if !double || !approximate => {
             (of_float!(ty, rounded, ftz, sat, Map1, One, [SQRT]), 1)
@@ -446,3 +462,6 @@ impl<const OPERATION: u8> Function1 for HighHalf<OPERATION> {
         f64::from_bits(result.flushed().to_bits() & HIGH)
     }
 }
+
+#[cfg(test)]
+mod tests;

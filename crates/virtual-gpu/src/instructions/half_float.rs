@@ -290,3 +290,6 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     builder.emit(run, &[result], &reads, 0);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,16 @@ fn directed<T: Rounded>(
     }
 }
 
+/// The NaN that GPUs give for every NaN of f32; other values as they are.
+#[inline(always)]
+pub(super) fn canonical(value: f32) -> f32 {
+    if value.is_nan() {
+        f32::from_bits(0x7fff_ffff)
+    } else {
+        value
+    }
+}
+
 impl Rounded for f32 {
     #[inline(always)]
     fn exact(self) -> f64 {
@@ -123,7 +133,7 @@ impl Rounded for f32 {
 
     #[inline(always)]
     fn rounded(odd: f64, direction: Direction) -> f32 {
-        let nearest = odd as f32;
+        let nearest = canonical(odd as f32);
         if direction == Direction::Nearest {
             return nearest;
         }
@@ -166,6 +176,10 @@ macro_rules! halves {
 
             #[inline(always)]
             fn rounded(odd: f64, direction: Direction) -> $ty {
+                if odd.is_nan() {
+                    // The only NaN that GPUs give.
+                    return $ty::from_bits(0x7fff);
+                }
                 let nearest = $ty::from_f32(odd_single(odd));
                 if direction == Direction::Nearest {
                     return nearest;
