@@ -535,7 +535,8 @@ fn to_byte<const FORMAT: u8>(value: f64, relu: bool) -> u32 {
 #[inline(always)]
 fn from_byte<const FORMAT: u8>(byte: u32) -> f16 {
     if FORMAT == E5M2 {
-        return f16::from_bits((byte << 8) as u16);
+        let bits = (byte << 8) as u16;
+        return f16::from_bits(if bits & 0x7fff > 0x7c00 { 0x7fff } else { bits });
     }
     if byte & 0x7f == 0x7f {
         return f16::from_bits(0x7fff);

@@ -358,15 +358,19 @@ impl Format {
         self.round_number(value < 0, &Dyadic::new(value.unsigned_abs(), 0), mode)
     }
 
-    /// The whole number next to a finite value: its sign and magnitude, up to 2^100.
+    /// The whole number next to a finite value: its sign and magnitude, at most 2^100.
     pub(crate) fn whole(self, bits: u64, mode: Mode) -> Option<(bool, u128)> {
         let Value::Finite(negative, number) = self.value(bits) else {
             return None;
         };
-        let (mut low, mut high) = (0u128, 1 << 100);
+        let above = |value: u128| Dyadic::new(value, 0).compare(&number) == Ordering::Greater;
+        let (mut low, mut high) = (0u128, 1u128);
+        while high < 1 << 100 && !above(high) {
+            (low, high) = (high, 2 * high);
+        }
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if Dyadic::new(middle, 0).compare(&number) == Ordering::Greater {
+            if above(middle) {
                 high = middle;
             } else {
                 low = middle;

@@ -281,7 +281,12 @@ impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Funct
                 } else {
                     T::of(1.0)
                 };
-                extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false).with_sign_of(sign)
+                let result = extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false);
+                if result.is_nan() {
+                    result
+                } else {
+                    result.with_sign_of(sign)
+                }
             }
             // `copysign.f32 d, a, b`: the sign of a, the rest of b.
             _ => b.with_sign_of(a),

@@ -118,11 +118,10 @@ fn directed<T: Rounded>(
 /// The NaN that GPUs give for every NaN of f32; other values as they are.
 #[inline(always)]
 pub(super) fn canonical(value: f32) -> f32 {
-    if value.is_nan() {
-        f32::from_bits(0x7fff_ffff)
-    } else {
-        value
-    }
+    const NAN: u32 = 0x7fff_ffff;
+    // On the bits: to the compiler one NaN is as good as another.
+    let bits = value.to_bits();
+    f32::from_bits(if bits & NAN > 0x7f80_0000 { NAN } else { bits })
 }
 
 impl Rounded for f32 {

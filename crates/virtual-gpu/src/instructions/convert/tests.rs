@@ -58,20 +58,22 @@ fn float_rows(name: &str, format: Format) -> Vec<Vec<u64>> {
     let mut random = Random::new(52);
     rows.extend(random.rows(&[width], 1000));
     let (fraction, bias, sign) = if format == F32 {
-        (23, 127, 31)
+        (23, 127i64, 31)
     } else {
         (52, 1023, 63)
     };
     for _ in 0..6000 {
         // From below the least bf16 to above 2^64, often with few bits.
-        let exponent = match random.next() % 3 {
-            0 => bias - 160 + random.next() % 300,
-            1 => bias - 30 + random.next() % 60,
-            _ => bias - 4 + random.next() % 72,
-        };
-        if exponent as i64 <= 0 || exponent >= 2 * bias {
+        let exponent = bias
+            + match random.next() % 3 {
+                0 => (random.next() % 300) as i64 - 160,
+                1 => (random.next() % 60) as i64 - 30,
+                _ => (random.next() % 72) as i64 - 4,
+            };
+        if exponent <= 0 || exponent >= 2 * bias {
             continue;
         }
+        let exponent = exponent as u64;
         let bits =
             random.next() & ((1 << fraction) - 1) & u64::MAX << (random.next() % (fraction + 1));
         rows.push(vec![
@@ -140,43 +142,60 @@ fn integers_to_floats() {
 fn floats_to_integers() {
     for (from, format) in FLOATS {
         let rows = float_rows(from, format);
-        for (to, bits, signed) in INTEGERS {
-            let (least, greatest) = range(bits, signed);
-            for (modifier, mode) in MODES {
-                for ftz in ["", ".ftz"] {
-                    if ftz == ".ftz" && from != "f32" {
-                        continue;
-                    }
-                    let text = format!("cvt.{modifier}i{ftz}.{to}.{from} %d0, %a0;");
-                    check(&text, to, &[from], &rows, |row| {
-                        let bits_in = if ftz.is_empty() {
+        for (modifier, mode) in MODES {
+            for ftz in ["", ".ftz"] {
+                if ftz == ".ftz" && from != "f32" {
+                    continue;
+                }
+                let whole: Vec<(u64, i128)> = rows
+                    .iter()
+                    .map(|row| {
+                        let bits = if ftz.is_empty() {
                             row[0]
                         } else {
                             F32.flush(row[0])
                         };
-                        let result = match format.value(bits_in) {
-                            // PTX: NaN is zero unless a 64-bit type is involved, then the pattern of the sign bit.
-                            Value::Nan if from == "f64" || bits == 64 => 1 << (bits - 1),
-                            Value::Nan => 0,
-                            Value::Infinite(negative) => {
-                                if negative {
-                                    least
-                                } else {
-                                    greatest
-                                }
-                            }
-                            Value::Finite(..) => {
-                                let (negative, magnitude) =
-                                    format.whole(bits_in, mode).unwrap_or((false, 0));
-                                let magnitude = magnitude.min(1 << 90) as i128;
-                                (if negative { -magnitude } else { magnitude })
-                                    .clamp(least, greatest)
-                            }
+                        (row[0], whole_number(format, bits, mode))
+                    })
+                    .collect();
+                let whole: std::collections::HashMap<u64, i128> = whole.into_iter().collect();
+                for (to, bits, signed) in INTEGERS {
+                    let (least, greatest) = range(bits, signed);
+                    let text = format!("cvt.{modifier}i{ftz}.{to}.{from} %d0, %a0;");
+                    check(&text, to, &[from], &rows, |row| {
+                        let wide = from == "f64" || bits == 64;
+                        let result = match whole[&row[0]] {
+                            // PTX: zero unless a 64-bit type is involved, then the pattern of the sign bit.
+                            NOT_A_NUMBER if wide => 1 << (bits - 1),
+                            NOT_A_NUMBER => 0,
+                            number => number.clamp(least, greatest),
                         };
                         in_register(result, to)
                     });
                 }
             }
+        }
+    }
+}
+
+const NOT_A_NUMBER: i128 = i128::MAX;
+
+/// The whole number next to a float, or one beyond every integer type.
+fn whole_number(format: Format, bits: u64, mode: Mode) -> i128 {
+    const BEYOND: i128 = 1 << 90;
+    match format.value(bits) {
+        Value::Nan => NOT_A_NUMBER,
+        Value::Infinite(negative) => {
+            if negative {
+                -BEYOND
+            } else {
+                BEYOND
+            }
+        }
+        Value::Finite(..) => {
+            let (negative, magnitude) = format.whole(bits, mode).unwrap_or((false, 0));
+            let magnitude = magnitude.min(BEYOND as u128) as i128;
+            if negative { -magnitude } else { magnitude }
         }
     }
 }
