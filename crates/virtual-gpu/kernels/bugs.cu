@@ -45,7 +45,9 @@ KERNEL dynamic_shared_overflow(const double* in, double* out) {
 }
 
 // A float4 from an address that is a multiple of 4 only, when `start` is not a multiple of 4.
-KERNEL misaligned(const float* in, float4* out, int start) { out[threadIdx.x] = *(const float4*)(in + start + threadIdx.x * 4); }
+KERNEL misaligned(const float* in, float4* out, int start) {
+    out[threadIdx.x] = *(const float4*)(in + start + threadIdx.x * 4);
+}
 KERNEL misaligned_fixed(const float* in, float4* out, int start) {
     const float* from = in + start + threadIdx.x * 4;
     out[threadIdx.x] = make_float4(from[0], from[1], from[2], from[3]);
@@ -115,14 +117,16 @@ KERNEL lost_updates_fixed(const int* in, int* out) {
 KERNEL missing_wait(const int* in, int* out) {
     __shared__ __align__(16) int values[128];
     unsigned to = (unsigned)__cvta_generic_to_shared(values + threadIdx.x * 4);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;" ::"r"(to), "l"(in + threadIdx.x * 4) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;"
+        ::"r"(to), "l"(in + threadIdx.x * 4) : "memory");
     __syncthreads();
     for (int i = threadIdx.x; i < 128; i += 32) out[i] = values[127 - i];
 }
 KERNEL missing_wait_fixed(const int* in, int* out) {
     __shared__ __align__(16) int values[128];
     unsigned to = (unsigned)__cvta_generic_to_shared(values + threadIdx.x * 4);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;" ::"r"(to), "l"(in + threadIdx.x * 4) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;"
+        ::"r"(to), "l"(in + threadIdx.x * 4) : "memory");
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
     for (int i = threadIdx.x; i < 128; i += 32) out[i] = values[127 - i];
@@ -133,7 +137,8 @@ KERNEL wrong_wait_count(const int* in, int* out) {
     __shared__ __align__(16) int values[2][128];
     for (int k = 0; k < 2; k++) {
         unsigned to = (unsigned)__cvta_generic_to_shared(values[k] + threadIdx.x * 4);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;" ::"r"(to), "l"(in + k * 128 + threadIdx.x * 4) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;"
+            ::"r"(to), "l"(in + k * 128 + threadIdx.x * 4) : "memory");
     }
     asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
@@ -143,7 +148,8 @@ KERNEL wrong_wait_count_fixed(const int* in, int* out) {
     __shared__ __align__(16) int values[2][128];
     for (int k = 0; k < 2; k++) {
         unsigned to = (unsigned)__cvta_generic_to_shared(values[k] + threadIdx.x * 4);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;" ::"r"(to), "l"(in + k * 128 + threadIdx.x * 4) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n cp.async.commit_group;"
+            ::"r"(to), "l"(in + k * 128 + threadIdx.x * 4) : "memory");
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
@@ -229,7 +235,9 @@ KERNEL shuffle_missing_lanes_fixed(const int* in, int* out) {
 }
 
 // A lane that takes part in a shuffle whose mask does not name it.
-KERNEL shuffle_wrong_mask(const int* in, int* out) { out[threadIdx.x] = __shfl_down_sync(0x0000ffffu, in[threadIdx.x], 1); }
+KERNEL shuffle_wrong_mask(const int* in, int* out) {
+    out[threadIdx.x] = __shfl_down_sync(0x0000ffffu, in[threadIdx.x], 1);
+}
 
 // For a race between streams: one writes what the other reads, and the host orders them by an event, or not.
 KERNEL race_writer(int* data, int value, int n) {

@@ -1,5 +1,5 @@
-// Calls that stay calls: not inlined, recursive, through a table of function pointers, virtual; and what a kernel can ask
-// of the machine: printf, assert, trap, clocks, sleep, heap.
+// Calls that stay calls: not inlined, recursive, through a table of function pointers, virtual; and what a kernel can
+// ask of the machine: printf, assert, trap, clocks, sleep, heap.
 
 #define KERNEL extern "C" __global__ void
 typedef long long i64;
@@ -112,7 +112,9 @@ KERNEL print_formats(int number, float single, double value, i64 wide) {
     printf("pointer %d star %*d\n", (void*)0 == 0, 5, number);
 }
 // Every thread prints one line; the returned value is the number of arguments.
-KERNEL print_threads(int* out) { out[threadIdx.x] = printf("block %d thread %d value %f\n", blockIdx.x, threadIdx.x, 0.5 * threadIdx.x); }
+KERNEL print_threads(int* out) {
+    out[threadIdx.x] = printf("block %d thread %d value %f\n", blockIdx.x, threadIdx.x, 0.5 * threadIdx.x);
+}
 
 KERNEL assert_positive(const int* in, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-// Elementwise kernels: strided broadcasting in f32, f16 and bf16, every cast, transcendental functions (the slow path of
-// sin, cos and tan keeps an array in local memory), 32- and 64-bit division by a variable, vector loads of bytes.
+// Elementwise kernels: strided broadcasting in f32, f16 and bf16, every cast, transcendental functions (the slow path
+// of sin, cos and tan keeps an array in local memory), 32- and 64-bit division by a variable, vector loads of bytes.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -30,7 +30,8 @@ struct Multiply { static float apply(float a, float b) { return a * b; } };
 struct Divide { static float apply(float a, float b) { return a / b; } };
 struct Maximum { static float apply(float a, float b) { return a != a ? a : (b != b ? b : fmaxf(a, b)); } };
 
-template <class T, class Op> __device__ __forceinline__ void broadcast(const T* a, const T* b, T* out, Layout at, int n) {
+template <class T, class Op> __device__ __forceinline__ void broadcast(const T* a, const T* b, T* out, Layout at,
+    int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
         int rest = i;
         i64 from_a = 0, from_b = 0;
@@ -153,8 +154,8 @@ template <> struct Cast<bf16, double> { static bf16 apply(double x) { return __d
     }
 #define CASTS(from, From) \
     CAST(from, From, f64, double) CAST(from, From, f32, float) CAST(from, From, f16, f16) CAST(from, From, bf16, bf16) \
-    CAST(from, From, i64, i64) CAST(from, From, i32, int) CAST(from, From, i16, short) CAST(from, From, i8, signed char) \
-    CAST(from, From, u8, unsigned char)
+    CAST(from, From, i64, i64) CAST(from, From, i32, int) CAST(from, From, i16, short) \
+    CAST(from, From, i8, signed char) CAST(from, From, u8, unsigned char)
 CASTS(f64, double)
 CASTS(f32, float)
 CASTS(f16, f16)

@@ -1,5 +1,5 @@
-// Matrix products on the ordinary units, row-major C = A B: f32 with 16x16 tiles, f32 with 64x64 tiles held in registers,
-// f64, any shape with bounds checks, and matrix times vector.
+// Matrix products on the ordinary units, row-major C = A B: f32 with 16x16 tiles, f32 with 64x64 tiles held in
+// registers, f64, any shape with bounds checks, and matrix times vector.
 
 #define KERNEL extern "C" __global__ void
 

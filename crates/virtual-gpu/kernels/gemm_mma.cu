@@ -10,7 +10,8 @@ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shar
 // Copies 16 bytes, or fills with zeros when `inside` is false.
 void copy_async(void* to, const void* from, bool inside) {
     int bytes = inside ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+        : "memory");
 }
 void commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int left> void wait_groups() { asm volatile("cp.async.wait_group %0;\n" ::"n"(left) : "memory"); }
@@ -30,12 +31,14 @@ void load_matrices_transposed(unsigned (&r)[4], const void* from) {
 
 template <class T> void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
 template <> void multiply<__half>(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <> void multiply<__nv_bfloat16>(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -54,12 +57,14 @@ template <class T> __device__ __forceinline__ void gemm(const T* a, const T* b, 
         for (int chunk = t; chunk < TILE * STEP / 8; chunk += 128) {
             int row = chunk / (STEP / 8), column = chunk % (STEP / 8) * 8;
             bool inside = first_row + row < m && start + column < k;
-            copy_async(&tile_a[stage][row][column], inside ? a + (size_t)(first_row + row) * k + start + column : a, inside);
+            copy_async(&tile_a[stage][row][column], inside ? a + (size_t)(first_row + row) * k + start + column : a,
+                       inside);
         }
         for (int chunk = t; chunk < STEP * TILE / 8; chunk += 128) {
             int row = chunk / (TILE / 8), column = chunk % (TILE / 8) * 8;
             bool inside = start + row < k && first_column + column < n;
-            copy_async(&tile_b[stage][row][column], inside ? b + (size_t)(start + row) * n + first_column + column : b, inside);
+            copy_async(&tile_b[stage][row][column], inside ? b + (size_t)(start + row) * n + first_column + column : b,
+                       inside);
         }
     };
     float sum[2][4][4] = {};
@@ -83,7 +88,8 @@ template <class T> __device__ __forceinline__ void gemm(const T* a, const T* b, 
                 load_matrices(left[i], &tile_a[stage][warp_row + i * 16 + lane % 16][inner + lane / 16 * 8]);
 #pragma unroll
             for (int j = 0; j < 2; j++)
-                load_matrices_transposed(right[j], &tile_b[stage][inner + lane % 16][warp_column + j * 16 + lane / 16 * 8]);
+                load_matrices_transposed(right[j],
+                    &tile_b[stage][inner + lane % 16][warp_column + j * 16 + lane / 16 * 8]);
 #pragma unroll
             for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -121,7 +127,8 @@ KERNEL gemm_mma_f16_sums(const __half* a, const __half* b, __half* c, int m, int
         }
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1};\n"
                      : "+r"(sum[0]), "+r"(sum[1])
-                     : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(*(unsigned*)&right[0]), "r"(*(unsigned*)&right[1]));
+                     : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(*(unsigned*)&right[0]),
+                         "r"(*(unsigned*)&right[1]));
     }
     for (int i = 0; i < 2; i++) *(unsigned*)&c[(row + i * 8) * n + blockIdx.x * 8 + pair] = sum[i];
 }
@@ -140,7 +147,8 @@ KERNEL gemm_mma_tf32(const float* a, const float* b, float* c, int m, int n, int
         unsigned a0 = to_tf32(a[row * k + start + i]), a1 = to_tf32(a[(row + 8) * k + start + i]);
         unsigned a2 = to_tf32(a[row * k + start + i + 4]), a3 = to_tf32(a[(row + 8) * k + start + i + 4]);
         unsigned b0 = to_tf32(b[(start + i) * n + column]), b1 = to_tf32(b[(start + i + 4) * n + column]);
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
                      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     }
@@ -156,7 +164,8 @@ KERNEL gemm_mma_s8(const signed char* a, const signed char* b, int* c, int m, in
         int left[4], right[2];
         for (int q = 0; q < 4; q++) left[q] = *(const int*)&a[(row + q % 2 * 8) * k + start + i + q / 2 * 16];
         for (int q = 0; q < 2; q++) right[q] = *(const int*)&b[column * k + start + i + q * 16];
-        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
                      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
                      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
     }

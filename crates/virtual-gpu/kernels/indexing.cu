@@ -29,7 +29,8 @@ KERNEL scatter_unique(const int* in, const int* permutation, int* out, int n) {
 KERNEL embedding_forward(const float4* table, const int* tokens, float4* out, int width4, int count) {
     int token = blockIdx.x;
     if (token >= count) return;
-    for (int i = threadIdx.x; i < width4; i += blockDim.x) out[token * width4 + i] = table[(size_t)tokens[token] * width4 + i];
+    for (int i = threadIdx.x; i < width4; i += blockDim.x)
+        out[token * width4 + i] = table[(size_t)tokens[token] * width4 + i];
 }
 
 KERNEL histogram(const unsigned char* in, unsigned* counts, int n) {

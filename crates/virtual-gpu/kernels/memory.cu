@@ -1,5 +1,5 @@
-// State spaces: dynamic shared memory, constant arrays, initialised globals, local arrays with a computed index, pointers
-// that may be to shared or global memory, volatile, cache hints, every vector width.
+// State spaces: dynamic shared memory, constant arrays, initialised globals, local arrays with a computed index,
+// pointers that may be to shared or global memory, volatile, cache hints, every vector width.
 
 #define KERNEL extern "C" __global__ void
 typedef unsigned long long u64;
@@ -115,7 +115,8 @@ KERNEL copy_async_sizes(const int* in, int* out) {
     unsigned base = (unsigned)__cvta_generic_to_shared(room);
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(base + t * 4), "l"(in + t) : "memory");
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(base + 256 + t * 8), "l"(in + 64 + t * 2) : "memory");
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(base + 768 + t * 16), "l"(in + 192 + t * 4) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(base + 768 + t * 16), "l"(in + 192 + t * 4)
+        : "memory");
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
     for (int i = t; i < 64 * 7; i += 64) out[i] = room[64 * 7 - 1 - i];
@@ -131,7 +132,8 @@ struct Record {
 // A structure by value, read through its fields at their own alignments.
 KERNEL record_fields(Record record, Record* table, double* out) {
     Record copy = table[threadIdx.x];
-    out[threadIdx.x] = record.tag + record.number + record.values[threadIdx.x % 3] + record.weight + record.pair.y + copy.tag
+    out[threadIdx.x] = record.tag + record.number + record.values[threadIdx.x % 3] + record.weight + record.pair.y
+        + copy.tag
         + copy.number + copy.values[2] + copy.weight + copy.pair.x;
     table[threadIdx.x].number = (short)(copy.number + record.tag);
 }

@@ -26,7 +26,8 @@ KERNEL softmax_f32(const float* in, float* out, int columns) {
     top = block_max(top);
     for (int i = threadIdx.x; i < columns; i += blockDim.x) sum += expf(row[i] - top);
     float scale = 1.0f / block_sum(sum);
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) out[(size_t)blockIdx.x * columns + i] = expf(row[i] - top) * scale;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x)
+        out[(size_t)blockIdx.x * columns + i] = expf(row[i] - top) * scale;
 }
 
 KERNEL softmax_bf16(const __nv_bfloat16* in, __nv_bfloat16* out, int columns) {
@@ -74,7 +75,8 @@ KERNEL layernorm_forward(const float* x, const float* weight, const float* bias,
     }
     float scale = rsqrtf(block_sum(squares) / columns + epsilon);
     if (threadIdx.x == 0) { mean[blockIdx.x] = middle; inverse[blockIdx.x] = scale; }
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) y[row + i] = (x[row + i] - middle) * scale * weight[i] + bias[i];
+    for (int i = threadIdx.x; i < columns; i += blockDim.x)
+        y[row + i] = (x[row + i] - middle) * scale * weight[i] + bias[i];
 }
 
 // The gradients of weight and bias are added up by atomics, so they must be zero before.

@@ -44,11 +44,12 @@ KERNEL half_compare(const __half* a, const __half* b, unsigned* out, int n) {
     unsigned bits = __hlt(x, y) | __hle(x, y) << 1 | __hgt(x, y) << 2 | __hge(x, y) << 3 | __heq(x, y) << 4;
     bits |= __hne(x, y) << 5 | __hltu(x, y) << 6 | __hequ(x, y) << 7 | __hisnan(x) << 8;
     __half2 pair = __hlt2(__halves2half2(x, y), __halves2half2(y, x));
-    bits |= (unsigned)(__half2float(__low2half(pair)) == 1.0f) << 9 | (unsigned)(__half2float(__high2half(pair)) == 1.0f) << 10;
+    bits |= (unsigned)(__half2float(__low2half(pair)) == 1.0f) << 9;
+    bits |= (unsigned)(__half2float(__high2half(pair)) == 1.0f) << 10;
     out[i] = bits;
 }
 
-// Every rounding from f32, and to and from integers; the bits of six results a thread.
+// Every rounding from f32, and to and from integers; the bits of eight results a thread.
 KERNEL half_convert(const float* in, unsigned short* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -75,8 +76,9 @@ KERNEL half_approximate(const __half* in, __half* out, int n) {
     to[3] = hrcp(x);
 }
 
-// Five pairs a thread, as half2_arithmetic.
-KERNEL bfloat2_arithmetic(const __nv_bfloat162* a, const __nv_bfloat162* b, const __nv_bfloat162* c, __nv_bfloat162* out, int n) {
+// Seven pairs a thread, as half2_arithmetic.
+KERNEL bfloat2_arithmetic(const __nv_bfloat162* a, const __nv_bfloat162* b, const __nv_bfloat162* c,
+    __nv_bfloat162* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     __nv_bfloat162 x = a[i], y = b[i], z = c[i], *to = out + i * 7;
@@ -89,7 +91,8 @@ KERNEL bfloat2_arithmetic(const __nv_bfloat162* a, const __nv_bfloat162* b, cons
     to[6] = __habs2(x);
 }
 
-KERNEL bfloat_arithmetic(const __nv_bfloat16* a, const __nv_bfloat16* b, const __nv_bfloat16* c, __nv_bfloat16* out, int n) {
+KERNEL bfloat_arithmetic(const __nv_bfloat16* a, const __nv_bfloat16* b, const __nv_bfloat16* c, __nv_bfloat16* out,
+    int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     __nv_bfloat16 x = a[i], y = b[i], z = c[i], *to = out + i * 4;
@@ -116,7 +119,8 @@ KERNEL pack_pairs(const float2* in, unsigned* half_pairs, unsigned* bfloat_pairs
 // The dot product of a row by pairs, f16 sums; one warp a row.
 KERNEL half2_dot(const __half2* a, const __half2* b, float* out, int pairs) {
     __half2 sum = __float2half2_rn(0.0f);
-    for (int i = threadIdx.x; i < pairs; i += 32) sum = __hfma2(a[blockIdx.x * pairs + i], b[blockIdx.x * pairs + i], sum);
+    for (int i = threadIdx.x; i < pairs; i += 32)
+        sum = __hfma2(a[blockIdx.x * pairs + i], b[blockIdx.x * pairs + i], sum);
     float total = __low2float(sum) + __high2float(sum);
     for (int offset = 16; offset > 0; offset >>= 1) total += __shfl_down_sync(0xffffffffu, total, offset);
     if (threadIdx.x == 0) out[blockIdx.x] = total;

@@ -20,7 +20,7 @@ typedef unsigned long long u64;
 ROUNDINGS(roundings_f32, float, __fadd, __fmul, __fmaf, __fdiv, __fsqrt, __frcp)
 ROUNDINGS(roundings_f64, double, __dadd, __dmul, __fma, __ddiv, __dsqrt, __drcp)
 
-// The approximate and the flushing forms; six results a thread.
+// The approximate and the flushing forms; eight results a thread.
 KERNEL approximations(const float* a, const float* b, float* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -31,11 +31,11 @@ KERNEL approximations(const float* a, const float* b, float* out, int n) {
     asm("ex2.approx.f32 %0, %1;" : "=f"(to[3]) : "f"(y));
     asm("lg2.approx.f32 %0, %1;" : "=f"(to[4]) : "f"(x));
     asm("tanh.approx.f32 %0, %1;" : "=f"(to[5]) : "f"(y));
-    asm("mul.ftz.f32 %0, %1, %2;" : "=f"(to[6]) : "f"(x), "f"(1e-38f));
+    asm("mul.ftz.f32 %0, %1, %2;" : "=f"(to[6]) : "f"(x), "f"(2e-38f));
     asm("sqrt.approx.f32 %0, %1;" : "=f"(to[7]) : "f"(x));
 }
 
-// f32 to integers by every rounding, and back; ten words a thread.
+// f32 to integers by every rounding, and back; sixteen words a thread.
 KERNEL convert_roundings(const float* in, const double* wide, i64* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;

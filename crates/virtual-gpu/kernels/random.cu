@@ -42,7 +42,8 @@ KERNEL philox_normal(float4* out, u64 seed, u64 offset, int n) {
     if (i >= n) return;
     uint4 r = philox(offset + i, 0, seed);
     const float scale = 1.0f / 16777216.0f;
-    float radius0 = sqrtf(-2.0f * logf(((r.x >> 8) + 1) * scale)), radius1 = sqrtf(-2.0f * logf(((r.z >> 8) + 1) * scale));
+    float radius0 = sqrtf(-2.0f * logf(((r.x >> 8) + 1) * scale));
+    float radius1 = sqrtf(-2.0f * logf(((r.z >> 8) + 1) * scale));
     float sin0, cos0, sin1, cos1;
     sincospif(2.0f * (r.y >> 8) * scale, &sin0, &cos0);
     sincospif(2.0f * (r.w >> 8) * scale, &sin1, &cos1);

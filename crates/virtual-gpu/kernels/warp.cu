@@ -16,7 +16,7 @@ KERNEL votes(const int* in, unsigned* out) {
     to[4] = __match_all_sync(0xffffffffu, x / 1000, &all);
     to[5] = all;
     to[6] = __match_any_sync(0xffffffffu, (u64)(x % 3) << 40);
-    if (x & 1) to[7] = __ballot_sync(__ballot_sync(0xffffffffu, 0) | to[0], x & 2);
+    if (x & 1) to[7] = __ballot_sync(to[0], x & 2);
     else to[7] = 0;
 }
 
@@ -140,9 +140,12 @@ KERNEL producer_consumer(const int* in, int* out, int rounds) {
 // Each pair of warps meets at its own barrier and reduces a predicate; blockDim.x = 128.
 KERNEL named_reductions(const int* in, int* out) {
     int t = threadIdx.x, name = 1 + t / 64, x = in[t], count, any, all;
-    asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, 0; bar.red.popc.u32 %0, %2, 64, p; }" : "=r"(count) : "r"(x), "r"(name) : "memory");
-    asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %1, 0; bar.red.or.pred q, %2, 64, p; selp.s32 %0, 1, 0, q; }" : "=r"(any) : "r"(x), "r"(name) : "memory");
-    asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %1, 0; bar.red.and.pred q, %2, 64, p; selp.s32 %0, 1, 0, q; }" : "=r"(all) : "r"(x), "r"(name) : "memory");
+    asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, 0; bar.red.popc.u32 %0, %2, 64, p; }" : "=r"(count)
+        : "r"(x), "r"(name) : "memory");
+    asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %1, 0; bar.red.or.pred q, %2, 64, p; selp.s32 %0, 1, 0, q; }"
+        : "=r"(any) : "r"(x), "r"(name) : "memory");
+    asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %1, 0; bar.red.and.pred q, %2, 64, p; selp.s32 %0, 1, 0, q; }"
+        : "=r"(all) : "r"(x), "r"(name) : "memory");
     out[t] = count | any << 8 | all << 9;
 }
 

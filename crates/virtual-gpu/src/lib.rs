@@ -4,9 +4,12 @@ mod check;
 #[cfg(test)]
 mod corpus;
 mod decode;
+mod device;
+pub mod driver;
 mod exec;
 mod fault;
 mod instructions;
+pub mod machine;
 pub mod ptx;
 #[cfg(test)]
 mod rig;

@@ -69,6 +69,11 @@ pub(crate) fn handler<H: Handler>() -> Run {
     portable::<H>
 }
 
+/// The handler compiled once, for what is rare or does not gain from wide registers.
+pub(crate) fn plain_handler<H: Handler>() -> Run {
+    portable::<H>
+}
+
 /// Whether the machine has what [`wide`] is compiled for.
 #[cfg(target_arch = "x86_64")]
 static WIDE: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {

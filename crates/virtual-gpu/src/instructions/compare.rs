@@ -58,16 +58,37 @@ fn lanes_where(condition: impl Fn(usize) -> bool) -> u32 {
     mask_of(&flags)
 }
 
+/// Comparisons that have handlers; the others are their opposites, or have their operands exchanged. With NaN none of
+/// them holds.
 const EQ: u8 = 0;
 const NE: u8 = 1;
 const LT: u8 = 2;
 const LE: u8 = 3;
-const GT: u8 = 4;
-const GE: u8 = 5;
-/// Added to the above: true if an operand is NaN.
-const UNORDERED: u8 = 8;
-const NUM: u8 = 16;
-const NAN: u8 = 17;
+const NUM: u8 = 4;
+
+/// A comparison by its name: the handler's, whether the operands are exchanged, and whether the result is inverted.
+fn comparison(name: &str, float: bool) -> Option<(u8, bool, bool)> {
+    Some(match name {
+        "eq" => (EQ, false, false),
+        // Not equal, and neither NaN; of integers it is the opposite of equal.
+        "ne" if float => (NE, false, false),
+        "ne" => (EQ, false, true),
+        "lt" | "lo" => (LT, false, false),
+        "le" | "ls" => (LE, false, false),
+        "gt" | "hi" => (LT, true, false),
+        "ge" | "hs" => (LE, true, false),
+        _ if !float => return None,
+        "equ" => (NE, false, true),
+        "neu" => (EQ, false, true),
+        "ltu" => (LE, true, true),
+        "leu" => (LT, true, true),
+        "gtu" => (LE, false, true),
+        "geu" => (LT, false, true),
+        "num" => (NUM, false, false),
+        "nan" => (NUM, false, true),
+        _ => return None,
+    })
+}
 
 /// Values that are compared.
 trait Compared: Lane {
@@ -75,43 +96,24 @@ trait Compared: Lane {
 }
 
 macro_rules! compared {
-    ($($ty:ident: $is_nan:expr;)*) => {$(
+    ($($ty:ident)*) => {$(
         impl Compared for $ty {
             #[inline(always)]
+            #[allow(clippy::eq_op, reason = "a float that differs from itself is NaN; one formula for all types")]
             fn holds<const COMPARISON: u8>(self, other: $ty) -> bool {
-                let is_nan: fn($ty) -> bool = $is_nan;
-                let unordered = is_nan(self) || is_nan(other);
                 match COMPARISON {
-                    NUM => return !unordered,
-                    NAN => return unordered,
-                    _ => {}
-                }
-                let ordered = match COMPARISON & !UNORDERED {
                     EQ => self == other,
-                    NE => self != other && !unordered,
+                    NE => self < other || self > other,
                     LT => self < other,
                     LE => self <= other,
-                    GT => self > other,
-                    _ => self >= other,
-                };
-                ordered || COMPARISON & UNORDERED != 0 && unordered
+                    _ => self == self && other == other,
+                }
             }
         }
     )*};
 }
 
-compared! {
-    u16: |_| false;
-    i16: |_| false;
-    u32: |_| false;
-    i32: |_| false;
-    u64: |_| false;
-    i64: |_| false;
-    f32: f32::is_nan;
-    f64: f64::is_nan;
-    f16: f16::is_nan;
-    bf16: bf16::is_nan;
-}
+compared!(u16 i16 u32 i32 u64 i64 f32 f64 f16 bf16);
 
 /// A float whose subnormals count as zero.
 #[derive(Clone, Copy)]
@@ -134,56 +136,51 @@ impl<T: Compared + Rounded> Compared for Flushed<T> {
     }
 }
 
-/// What a comparison makes of its truth, as a type that the table below is generic over.
-trait Target {
-    fn run<T: Compared, const COMPARISON: u8>() -> Run;
-    fn run_pair<T: Compared<Raw = u32>, const COMPARISON: u8>() -> Option<Run>;
-}
-
-/// The handler for a comparison's name and type.
-fn choose<S: Target>(name: &str, ty: Type, ftz: bool) -> Result<Run, Refusal> {
-    fn typed<S: Target, const COMPARISON: u8>(
-        ty: Type,
-        ftz: bool,
-        float_only: bool,
-    ) -> Option<Run> {
-        Some(match (ty, ftz) {
-            (Type::F32, false) => S::run::<f32, COMPARISON>(),
-            (Type::F32, true) => S::run::<Flushed<f32>, COMPARISON>(),
-            (Type::F64, false) => S::run::<f64, COMPARISON>(),
-            (Type::F16, false) => S::run::<f16, COMPARISON>(),
-            (Type::F16, true) => S::run::<Flushed<f16>, COMPARISON>(),
-            (Type::BF16, false) => S::run::<bf16, COMPARISON>(),
-            (Type::F16x2, false) => S::run_pair::<f16, COMPARISON>()?,
-            (Type::F16x2, true) => S::run_pair::<Flushed<f16>, COMPARISON>()?,
-            (Type::BF16x2, false) => S::run_pair::<bf16, COMPARISON>()?,
-            _ if float_only || ftz => return None,
-            (Type::U16 | Type::B16, _) => S::run::<u16, COMPARISON>(),
-            (Type::S16, _) => S::run::<i16, COMPARISON>(),
-            (Type::U32 | Type::B32, _) => S::run::<u32, COMPARISON>(),
-            (Type::S32, _) => S::run::<i32, COMPARISON>(),
-            (Type::U64 | Type::B64, _) => S::run::<u64, COMPARISON>(),
-            (Type::S64, _) => S::run::<i64, COMPARISON>(),
-            _ => return None,
-        })
+/// The handler for a comparison and type.
+fn choose(comparison: u8, ty: Type, ftz: bool) -> Option<Run> {
+    fn float<T: Compared>(comparison: u8) -> Run {
+        match comparison {
+            EQ => handler::<SetPredicate<T, EQ>>(),
+            NE => handler::<SetPredicate<T, NE>>(),
+            LT => handler::<SetPredicate<T, LT>>(),
+            LE => handler::<SetPredicate<T, LE>>(),
+            _ => handler::<SetPredicate<T, NUM>>(),
+        }
     }
-    let run = match name {
-        "eq" => typed::<S, { EQ }>(ty, ftz, false),
-        "ne" => typed::<S, { NE }>(ty, ftz, false),
-        "lt" | "lo" => typed::<S, { LT }>(ty, ftz, false),
-        "le" | "ls" => typed::<S, { LE }>(ty, ftz, false),
-        "gt" | "hi" => typed::<S, { GT }>(ty, ftz, false),
-        "ge" | "hs" => typed::<S, { GE }>(ty, ftz, false),
-        "equ" => typed::<S, { EQ | UNORDERED }>(ty, ftz, true),
-        "neu" => typed::<S, { NE | UNORDERED }>(ty, ftz, true),
-        "ltu" => typed::<S, { LT | UNORDERED }>(ty, ftz, true),
-        "leu" => typed::<S, { LE | UNORDERED }>(ty, ftz, true),
-        "gtu" => typed::<S, { GT | UNORDERED }>(ty, ftz, true),
-        "geu" => typed::<S, { GE | UNORDERED }>(ty, ftz, true),
-        "num" => typed::<S, { NUM }>(ty, ftz, true),
-        _ => typed::<S, { NAN }>(ty, ftz, true),
-    };
-    run.ok_or_else(|| Refusal::new(format!("the comparison {name} of {ty:?} is not supported")))
+    fn pair<T: Compared<Raw = u32>>(comparison: u8) -> Run {
+        match comparison {
+            EQ => handler::<SetPredicates<T, EQ>>(),
+            NE => handler::<SetPredicates<T, NE>>(),
+            LT => handler::<SetPredicates<T, LT>>(),
+            LE => handler::<SetPredicates<T, LE>>(),
+            _ => handler::<SetPredicates<T, NUM>>(),
+        }
+    }
+    fn integer<T: Compared>(comparison: u8) -> Run {
+        match comparison {
+            EQ => handler::<SetPredicate<T, EQ>>(),
+            LT => handler::<SetPredicate<T, LT>>(),
+            _ => handler::<SetPredicate<T, LE>>(),
+        }
+    }
+    Some(match (ty, ftz) {
+        (Type::F32, false) => float::<f32>(comparison),
+        (Type::F32, true) => float::<Flushed<f32>>(comparison),
+        (Type::F64, false) => float::<f64>(comparison),
+        (Type::F16, false) => float::<f16>(comparison),
+        (Type::F16, true) => float::<Flushed<f16>>(comparison),
+        (Type::BF16, false) => float::<bf16>(comparison),
+        (Type::F16x2, false) => pair::<f16>(comparison),
+        (Type::F16x2, true) => pair::<Flushed<f16>>(comparison),
+        (Type::BF16x2, false) => pair::<bf16>(comparison),
+        (Type::U16 | Type::B16, false) => integer::<u16>(comparison),
+        (Type::S16, false) => integer::<i16>(comparison),
+        (Type::U32 | Type::B32, false) => integer::<u32>(comparison),
+        (Type::S32, false) => integer::<i32>(comparison),
+        (Type::U64 | Type::B64, false) => integer::<u64>(comparison),
+        (Type::S64, false) => integer::<i64>(comparison),
+        _ => return None,
+    })
 }
 
 const COMPARISONS: [&str; 18] = [
@@ -191,29 +188,22 @@ const COMPARISONS: [&str; 18] = [
     "geu", "num", "nan",
 ];
 
-/// What a comparison is combined with.
+/// What a comparison is combined with, in the immediate's low bits.
 const ALONE: u64 = 0;
 const WITH_AND: u64 = 1;
 const WITH_OR: u64 = 2;
 const WITH_XOR: u64 = 3;
+/// Set in the immediate if the comparison's result is inverted.
+const INVERTED: u64 = 4;
 
 #[inline(always)]
 fn combined(bits: u32, with: u32, how: u64) -> u32 {
-    match how {
+    let bits = if how & INVERTED != 0 { !bits } else { bits };
+    match how & 3 {
         ALONE => bits,
         WITH_AND => bits & with,
         WITH_OR => bits | with,
         _ => bits ^ with,
-    }
-}
-
-struct ToPredicate;
-impl Target for ToPredicate {
-    fn run<T: Compared, const COMPARISON: u8>() -> Run {
-        handler::<SetPredicate<T, COMPARISON>>()
-    }
-    fn run_pair<T: Compared<Raw = u32>, const COMPARISON: u8>() -> Option<Run> {
-        Some(handler::<SetPredicates<T, COMPARISON>>())
     }
 }
 
@@ -247,12 +237,13 @@ impl<T: Compared<Raw = u32>, const COMPARISON: u8> Handler for SetPredicates<T, 
         // SAFETY: the decoder laid the slots out so.
         unsafe {
             let (a, b) = (core.read::<u32>(a), core.read::<u32>(b));
-            let low = lanes_where(|lane| {
-                T::from_raw(a[lane] & 0xffff).holds::<COMPARISON>(T::from_raw(b[lane] & 0xffff))
-            });
-            let high = lanes_where(|lane| {
-                T::from_raw(a[lane] >> 16).holds::<COMPARISON>(T::from_raw(b[lane] >> 16))
-            });
+            let half = |shift: u32| {
+                lanes_where(|lane| {
+                    T::from_raw(a[lane] >> shift & 0xffff)
+                        .holds::<COMPARISON>(T::from_raw(b[lane] >> shift & 0xffff))
+                })
+            };
+            let (low, high) = (half(0), half(16));
             let with = core.predicate(c);
             core.set_predicate(p, combined(low, with, inst.immediate));
             core.set_predicate(q, combined(high, with, inst.immediate));
@@ -261,8 +252,20 @@ impl<T: Compared<Raw = u32>, const COMPARISON: u8> Handler for SetPredicates<T, 
     }
 }
 
-/// Takes out the comparison and what it is combined with.
-fn take_comparison(form: &mut Form<'_>) -> Result<(&'static str, u64), Refusal> {
+/// What `setp` and `set` have in common: the comparison of operands 1 and 2, combined with operand 3.
+struct Comparison {
+    run: Run,
+    reads: [Value; 3],
+    how: u64,
+    pair: bool,
+}
+
+/// Takes the comparison apart; the modifiers that are left are the types, the last of them that of the operands.
+fn take_comparison(
+    form: &mut Form<'_>,
+    builder: &mut Builder<'_>,
+    ty: Type,
+) -> Result<Comparison, Refusal> {
     let name = form
         .take_any(&COMPARISONS)
         .ok_or_else(|| Refusal::new("the instruction names no comparison"))?;
@@ -272,131 +275,117 @@ fn take_comparison(form: &mut Form<'_>) -> Result<(&'static str, u64), Refusal> 
         Some(_) => WITH_XOR,
         None => ALONE,
     };
-    Ok((name, how))
+    let ftz = form.take("ftz");
+    form.expect_operands(if how == ALONE { 3 } else { 4 })?;
+    let with = if how == ALONE {
+        builder.constant(Kind::Predicate, 0)
+    } else {
+        builder.read(form, 3, Type::Pred)?
+    };
+    let (a, b) = (builder.read(form, 1, ty)?, builder.read(form, 2, ty)?);
+    let pair = matches!(ty, Type::F16x2 | Type::BF16x2);
+    let float = pair || matches!(ty, Type::F16 | Type::BF16 | Type::F32 | Type::F64);
+    let chosen = comparison(name, float).and_then(|(code, exchanged, inverted)| {
+        let (a, b) = if exchanged { (b, a) } else { (a, b) };
+        let how = how | if inverted { INVERTED } else { 0 };
+        Some(Comparison {
+            run: choose(code, ty, ftz)?,
+            reads: [with, a, b],
+            how,
+            pair,
+        })
+    });
+    chosen.ok_or_else(|| Refusal::new(format!("the comparison {name} of {ty:?} is not supported")))
 }
 
-/// The predicate that a comparison is combined with.
-fn combination(form: &Form<'_>, builder: &mut Builder<'_>, how: u64) -> Result<Value, Refusal> {
-    form.expect_operands(if how == ALONE { 3 } else { 4 })?;
-    if how == ALONE {
-        Ok(builder.constant(Kind::Predicate, 0))
-    } else {
-        builder.read(form, 3, Type::Pred)
-    }
+/// The type of the operands: the last one that is named.
+fn take_last_type(form: &mut Form<'_>) -> Result<Type, Refusal> {
+    let ty = form.modifiers.last().and_then(|name| Type::parse(name));
+    form.modifiers.pop();
+    ty.ok_or_else(|| Refusal::new("the instruction names no type that is known"))
 }
 
 fn setp(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    let (name, how) = take_comparison(form)?;
-    let ftz = form.take("ftz");
-    let ty = form.take_type()?;
+    let ty = take_last_type(form)?;
+    let comparison = take_comparison(form, builder, ty)?;
     form.done()?;
-    let with = combination(form, builder, how)?;
-    let (a, b) = (builder.read(form, 1, ty)?, builder.read(form, 2, ty)?);
     let (p, q) = match &form.operands[0] {
         Operand::Pair(pair) => (
             builder.destination(&pair.0, Type::Pred)?,
             builder.destination(&pair.1, Type::Pred)?,
         ),
-        single if matches!(ty, Type::F16x2 | Type::BF16x2) => (
-            builder.destination(single, Type::Pred)?,
-            builder.temporary(Kind::Predicate),
-        ),
         single => {
             let p = builder.destination(single, Type::Pred)?;
-            (p, p)
+            (
+                p,
+                if comparison.pair {
+                    builder.temporary(Kind::Predicate)
+                } else {
+                    p
+                },
+            )
         }
     };
-    let run = choose::<ToPredicate>(name, ty, ftz)?;
-    builder.emit(run, &[p, q], &[with, a, b], how);
+    builder.emit(comparison.run, &[p, q], &comparison.reads, comparison.how);
     Ok(())
 }
 
-/// What `set` writes for true.
-const ALL_ONES: u8 = 0;
-const SINGLE_ONE: u8 = 1;
-const HALF_ONE: u8 = 2;
-const BFLOAT_ONE: u8 = 3;
-
-struct ToNumber<const ONE: u8>;
-impl<const ONE: u8> Target for ToNumber<ONE> {
-    fn run<T: Compared, const COMPARISON: u8>() -> Run {
-        handler::<Set<T, COMPARISON, ONE>>()
-    }
-    fn run_pair<T: Compared<Raw = u32>, const COMPARISON: u8>() -> Option<Run> {
-        Some(handler::<SetPair<T, COMPARISON, ONE>>())
-    }
-}
-
-/// `slots = [d, c, a, b]`
-struct Set<T, const COMPARISON: u8, const ONE: u8>(PhantomData<T>);
-impl<T: Compared, const COMPARISON: u8, const ONE: u8> Handler for Set<T, COMPARISON, ONE> {
-    #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        let [d, c, a, b, ..] = inst.slots;
-        let one = [u32::MAX, 0x3f80_0000, 0x3c00, 0x3f80][ONE as usize];
-        // SAFETY: the decoder laid the slots out so.
-        unsafe {
-            let with = core.predicate(c);
-            let bits = lanes_where(|lane| {
-                core.lane::<T>(a, lane)
-                    .holds::<COMPARISON>(core.lane::<T>(b, lane))
-            });
-            let bits = combined(bits, with, inst.immediate);
-            core.store_lanes::<u32>(d, |lane| if bits >> lane & 1 != 0 { one } else { 0 });
-        }
-        Flow::Next
-    }
-}
-
-/// `slots = [d, c, a, b]`, each half by itself.
-struct SetPair<T, const COMPARISON: u8, const ONE: u8>(PhantomData<T>);
-impl<T: Compared<Raw = u32>, const COMPARISON: u8, const ONE: u8> Handler
-    for SetPair<T, COMPARISON, ONE>
-{
-    #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        let [d, c, a, b, ..] = inst.slots;
-        let one = [0xffff, 0, 0x3c00, 0x3f80][ONE as usize];
-        // SAFETY: the decoder laid the slots out so.
-        unsafe {
-            let with = core.predicate(c);
-            core.store_lanes::<u32>(d, |lane| {
-                let (a, b): (u32, u32) = (core.lane(a, lane), core.lane(b, lane));
-                let with = with >> lane & 1;
-                let low = T::from_raw(a & 0xffff).holds::<COMPARISON>(T::from_raw(b & 0xffff));
-                let high = T::from_raw(a >> 16).holds::<COMPARISON>(T::from_raw(b >> 16));
-                let value = |truth| one * (combined(u32::from(truth), with, inst.immediate) & 1);
-                value(low) | value(high) << 16
-            });
-        }
-        Flow::Next
-    }
-}
-
 fn set(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    let (name, how) = take_comparison(form)?;
-    let ftz = form.take("ftz");
+    let ty = take_last_type(form)?;
+    let comparison = take_comparison(form, builder, ty)?;
     let result_type = form.take_type()?;
-    let ty = form.take_type()?;
     form.done()?;
-    let with = combination(form, builder, how)?;
-    let (a, b) = (builder.read(form, 1, ty)?, builder.read(form, 2, ty)?);
-    let result = builder.write(form, 0, result_type)?;
-    let run = match result_type {
-        Type::U32 | Type::S32 | Type::U16 | Type::S16 => {
-            choose::<ToNumber<{ ALL_ONES }>>(name, ty, ftz)?
-        }
-        Type::F32 => choose::<ToNumber<{ SINGLE_ONE }>>(name, ty, ftz)?,
-        Type::F16 | Type::F16x2 => choose::<ToNumber<{ HALF_ONE }>>(name, ty, ftz)?,
-        Type::BF16 | Type::BF16x2 => choose::<ToNumber<{ BFLOAT_ONE }>>(name, ty, ftz)?,
+    let one = match result_type {
+        Type::U32 | Type::S32 if comparison.pair => 0xffff,
+        Type::U32 | Type::S32 | Type::U16 | Type::S16 => 0xffff_ffff,
+        Type::F32 => 0x3f80_0000,
+        Type::F16 | Type::F16x2 => 0x3c00,
+        Type::BF16 | Type::BF16x2 => 0x3f80,
         other => {
             return Err(Refusal::new(format!(
                 "a result of {other:?} is not supported"
             )));
         }
     };
-    builder.emit(run, &[result], &[with, a, b], how);
+    let (low, high) = (
+        builder.temporary(Kind::Predicate),
+        builder.temporary(Kind::Predicate),
+    );
+    builder.emit(
+        comparison.run,
+        &[low, high],
+        &comparison.reads,
+        comparison.how,
+    );
+    let result = builder.write(form, 0, result_type)?;
+    let (one, zero) = (
+        builder.constant(Kind::Word, one),
+        builder.constant(Kind::Word, 0),
+    );
+    if comparison.pair {
+        builder.emit(handler::<SelectHalves>(), &[result], &[one, low, high], 0);
+    } else {
+        builder.emit(handler::<Select<u32>>(), &[result], &[one, zero, low], 0);
+    }
     Ok(())
+}
+
+/// `slots = [d, a, p, q]`: a in the low half where p holds, and in the high one where q does.
+struct SelectHalves;
+impl Handler for SelectHalves {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, p, q, ..] = inst.slots;
+        // SAFETY: the decoder laid the slots out so.
+        unsafe {
+            let (low, high) = (core.predicate(p), core.predicate(q));
+            core.store_lanes::<u32>(d, |lane| {
+                let value: u32 = core.lane(a, lane);
+                value * (low >> lane & 1) | value * (high >> lane & 1) << 16
+            });
+        }
+        Flow::Next
+    }
 }
 
 fn selp(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
@@ -471,7 +460,7 @@ impl<T: Lane, C: Compared<Raw = u32>> Handler for SelectBySign<T, C> {
         unsafe {
             core.store_lanes::<T>(d, |lane| {
                 let (a, b) = (core.lane::<T>(a, lane), core.lane::<T>(b, lane));
-                if core.lane::<C>(c, lane).holds::<{ GE }>(C::from_raw(0)) {
+                if C::from_raw(0).holds::<LE>(core.lane::<C>(c, lane)) {
                     a
                 } else {
                     b

@@ -8,8 +8,8 @@ use super::rounding::{Direction, Rounded, to_odd};
 use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
-use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3};
+use crate::exec::instruction::{Flow, Handler, Inst, Run, handler, plain_handler};
+use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, WARP};
 use crate::ptx::ast::Type;
 
 /// What a conversion is asked for besides its types, packed into the immediate.
@@ -75,7 +75,6 @@ impl Number {
 
 /// A type that can be converted from and to.
 trait Convertible: Lane {
-    const FLOAT: bool;
     fn number(self, options: Options) -> Number;
     fn of(number: Number, options: Options) -> Self;
 }
@@ -83,7 +82,6 @@ trait Convertible: Lane {
 macro_rules! whole {
     ($($ty:ident)*) => {$(
         impl Convertible for $ty {
-            const FLOAT: bool = false;
             #[inline(always)]
             fn number(self, _options: Options) -> Number {
                 Number::Whole(self as i128)
@@ -124,7 +122,6 @@ fn integral(value: f64, direction: Direction) -> f64 {
 macro_rules! real {
     ($($ty:ident, $flushes:expr, $nan:expr;)*) => {$(
         impl Convertible for $ty {
-            const FLOAT: bool = true;
             #[inline(always)]
             fn number(self, options: Options) -> Number {
                 let value = if options.flush && $flushes { self.flushed() } else { self };
@@ -188,19 +185,122 @@ fn round_to<T: Rounded + 'static>(number: Number, odd: f64, direction: Direction
     T::rounded(directed, Direction::Nearest)
 }
 
-/// `slots = [d, a]`; the immediate is the options.
+/// Reads a lane's register as a number.
+type FromRegister = fn(u64, Options) -> Number;
+
+/// Makes a lane's register of a number.
+type ToRegister = fn(Number, Options) -> u64;
+
+/// How a type is read and made. Any conversion is one of each: what is common has a cast of its own.
+fn ways(ty: Type) -> Option<(FromRegister, ToRegister)> {
+    fn of<T: Convertible>() -> (FromRegister, ToRegister)
+    where
+        T::Raw: Register,
+    {
+        (
+            |raw, options| T::from_raw(T::Raw::narrow(raw)).number(options),
+            |number, options| T::of(number, options).to_raw().widen(),
+        )
+    }
+    Some(match name(ty)? {
+        "u8" => of::<u8>(),
+        "i8" => of::<i8>(),
+        "u16" => of::<u16>(),
+        "i16" => of::<i16>(),
+        "u32" => of::<u32>(),
+        "i32" => of::<i32>(),
+        "u64" => of::<u64>(),
+        "i64" => of::<i64>(),
+        "f16" => of::<f16>(),
+        "bf16" => of::<bf16>(),
+        "f32" => of::<f32>(),
+        _ => of::<f64>(),
+    })
+}
+
+/// A register's word.
+trait Register {
+    fn widen(self) -> u64;
+    fn narrow(raw: u64) -> Self;
+}
+
+impl Register for u32 {
+    fn widen(self) -> u64 {
+        u64::from(self)
+    }
+    fn narrow(raw: u64) -> u32 {
+        raw as u32
+    }
+}
+
+impl Register for u64 {
+    fn widen(self) -> u64 {
+        self
+    }
+    fn narrow(raw: u64) -> u64 {
+        raw
+    }
+}
+
+/// The types of a conversion, above the options in the immediate: indices of [`TYPES`].
+const TYPES: [Type; 12] = [
+    Type::U8,
+    Type::S8,
+    Type::U16,
+    Type::S16,
+    Type::U32,
+    Type::S32,
+    Type::U64,
+    Type::S64,
+    Type::F16,
+    Type::BF16,
+    Type::F32,
+    Type::F64,
+];
+
+/// The number of a type in [`TYPES`].
+fn number_of(ty: Type) -> Option<u64> {
+    let ty = match ty {
+        Type::B8 => Type::U8,
+        Type::B16 => Type::U16,
+        Type::B32 => Type::U32,
+        Type::B64 => Type::U64,
+        other => other,
+    };
+    TYPES
+        .iter()
+        .position(|other| *other == ty)
+        .map(|index| index as u64)
+}
+
+/// `slots = [d, a]`; the immediate is the options and the types.
 struct Convert<S, D>(PhantomData<(S, D)>);
-impl<S: Convertible, D: Convertible> Handler for Convert<S, D> {
+impl<S: Lane<Raw: Register>, D: Lane<Raw: Register>> Handler for Convert<S, D> {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, ..] = inst.slots;
         let options = Options::unpack(inst.immediate);
-        // SAFETY: the decoder laid the slots out by the types.
-        unsafe {
-            core.store_lanes(d, |lane| {
-                D::of(core.lane::<S>(a, lane).number(options), options)
-            })
+        let of = |shift: u32| {
+            TYPES
+                .get((inst.immediate >> shift & 0xff) as usize)
+                .and_then(|ty| ways(*ty))
         };
+        let (Some((read, _)), Some((_, make))) = (of(16), of(24)) else {
+            return core.fail(
+                inst,
+                0,
+                crate::fault::FaultKind::IllegalInstruction,
+                "unknown types".to_string(),
+            );
+        };
+        for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+            // SAFETY: the decoder laid the slots out by the types' widths.
+            unsafe {
+                let raw: S = core.lane(a, lane);
+                let made = make(read(raw.to_raw().widen(), options), options);
+                core.set_lane(d, lane, D::from_raw(D::Raw::narrow(made)));
+            }
+        }
         Flow::Next
     }
 }
@@ -263,37 +363,52 @@ fn name(ty: Type) -> Option<&'static str> {
     })
 }
 
-fn general(from: Type, to: Type) -> Option<Run> {
-    fn from_type<S: Convertible>(to: Type) -> Option<Run> {
-        Some(match name(to)? {
-            "u8" => handler::<Convert<S, u8>>(),
-            "i8" => handler::<Convert<S, i8>>(),
-            "u16" => handler::<Convert<S, u16>>(),
-            "i16" => handler::<Convert<S, i16>>(),
-            "u32" => handler::<Convert<S, u32>>(),
-            "i32" => handler::<Convert<S, i32>>(),
-            "u64" => handler::<Convert<S, u64>>(),
-            "i64" => handler::<Convert<S, i64>>(),
-            "f16" => handler::<Convert<S, f16>>(),
-            "bf16" => handler::<Convert<S, bf16>>(),
-            "f32" => handler::<Convert<S, f32>>(),
-            _ => handler::<Convert<S, f64>>(),
-        })
+/// The conversion of any types, by the widths of their registers.
+fn general(from: Type, to: Type) -> Run {
+    match (Kind::of(from), Kind::of(to)) {
+        (Kind::Long, Kind::Long) => plain_handler::<Convert<u64, u64>>(),
+        (Kind::Long, _) => plain_handler::<Convert<u64, u32>>(),
+        (_, Kind::Long) => plain_handler::<Convert<u32, u64>>(),
+        _ => plain_handler::<Convert<u32, u32>>(),
     }
-    match name(from)? {
-        "u8" => from_type::<u8>(to),
-        "i8" => from_type::<i8>(to),
-        "u16" => from_type::<u16>(to),
-        "i16" => from_type::<i16>(to),
-        "u32" => from_type::<u32>(to),
-        "i32" => from_type::<i32>(to),
-        "u64" => from_type::<u64>(to),
-        "i64" => from_type::<i64>(to),
-        "f16" => from_type::<f16>(to),
-        "bf16" => from_type::<bf16>(to),
-        "f32" => from_type::<f32>(to),
-        _ => from_type::<f64>(to),
-    }
+}
+
+/// Conversions between floats, and of floats to whole numbers towards zero, that are common enough to be fast.
+macro_rules! fast {
+    ($($name:ident: $from:ident, $from_type:pat => $to:ident, $to_type:pat, $rounding:pat, $formula:expr;)*) => {
+        $(
+            struct $name;
+            impl Function1 for $name {
+                type A = $from;
+                type D = $to;
+                #[inline(always)]
+                fn call(a: $from) -> $to {
+                    let formula: fn($from) -> $to = $formula;
+                    formula(a)
+                }
+            }
+        )*
+        /// The fast conversion, if there is one; only for options of nothing but a rounding.
+        fn fast(from: Type, to: Type, rounding: Option<&str>) -> Option<Run> {
+            match (from, to, rounding) {
+                $(($from_type, $to_type, $rounding) => Some(handler::<Map1<$name>>()),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+fast! {
+    SingleToHalf: f32, Type::F32 => f16, Type::F16, Some("rn"), f16::from_f32;
+    HalfToSingle: f16, Type::F16 => f32, Type::F32, None, f16::to_f32;
+    SingleToBfloat: f32, Type::F32 => bf16, Type::BF16, Some("rn"), bf16::from_f32;
+    BfloatToSingle: bf16, Type::BF16 => f32, Type::F32, None, |a| f32::from_bits(u32::from(a.to_bits()) << 16);
+    DoubleToSingle: f64, Type::F64 => f32, Type::F32, Some("rn"), |a| a as f32;
+    SignedToSingle: i32, Type::S32 => f32, Type::F32, Some("rn"), |a| a as f32;
+    UnsignedToSingle: u32, Type::U32 => f32, Type::F32, Some("rn"), |a| a as f32;
+    SingleToSigned: f32, Type::F32 => i32, Type::S32, Some("rzi"), |a| a as i32;
+    SingleToUnsigned: f32, Type::F32 => u32, Type::U32, Some("rzi"), |a| a as u32;
+    SingleToWhole: f32, Type::F32 => f32, Type::F32, Some("rni"), f32::round_ties_even;
 }
 
 /// Decodes one instruction of the family.
@@ -349,12 +464,21 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     let result = builder.write(form, 0, to)?;
     options.from_double = from == Type::F64;
     let plain = options == Options::default();
-    let run = plain
-        .then(|| cast(from, to))
-        .flatten()
-        .or_else(|| general(from, to));
-    let run = run.ok_or_else(|| Refusal::new(format!("no conversion from {from:?} to {to:?}")))?;
-    builder.emit(run, &[result], &[value], options.pack());
+    let only_rounded = !options.saturate && !options.flush && !options.relu;
+    let run = plain.then(|| cast(from, to)).flatten();
+    let run = run.or_else(|| only_rounded.then(|| fast(from, to, rounding)).flatten());
+    let (Some(from_number), Some(to_number)) = (number_of(from), number_of(to)) else {
+        return Err(Refusal::new(format!(
+            "no conversion from {from:?} to {to:?}"
+        )));
+    };
+    let immediate = options.pack() | from_number << 16 | to_number << 24;
+    builder.emit(
+        run.unwrap_or_else(|| general(from, to)),
+        &[result],
+        &[value],
+        immediate,
+    );
     Ok(())
 }
 

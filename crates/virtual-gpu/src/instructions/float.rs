@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use super::rounding::{Direction, Rounded, canonical, odd_quotient, odd_root, odd_sum, wide};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
-use crate::exec::instruction::{Run, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3};
+use crate::exec::core::Core;
+use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
+use crate::exec::lanes::{Function1, Lane, Map1};
 use crate::ptx::ast::Type;
 
 /// Whether the family has the type.
@@ -180,16 +181,19 @@ const EX2: u8 = 26;
 const TANH: u8 = 27;
 const ABS: u8 = 28;
 const NEG: u8 = 29;
+const FMA: u8 = 30;
 
 /// What surrounds an operation: subnormals flushed, the result clamped to 0..1.
-const PLAIN: u8 = 0;
 const FTZ: u8 = 1;
 const SAT: u8 = 2;
-const FTZ_SAT: u8 = 3;
+
+/// Either compiled in (below [`RUNTIME`]) or read from the immediate: the direction and what surrounds the operation.
+/// What is common is compiled in, so that it is a few vector instructions.
+const RUNTIME: u8 = 255;
 
 #[inline(always)]
-fn input<T: Float, const AROUND: u8>(value: T) -> T {
-    if AROUND & FTZ != 0 {
+fn input<T: Float>(value: T, around: u8) -> T {
+    if around & FTZ != 0 {
         value.flushed()
     } else {
         value
@@ -197,13 +201,13 @@ fn input<T: Float, const AROUND: u8>(value: T) -> T {
 }
 
 #[inline(always)]
-fn output<T: Float, const AROUND: u8>(value: T) -> T {
-    let value = if AROUND & FTZ != 0 {
+fn output<T: Float>(value: T, around: u8) -> T {
+    let value = if around & FTZ != 0 {
         value.flushed()
     } else {
         value
     };
-    if AROUND & SAT == 0 {
+    if around & SAT == 0 {
         return value;
     }
     // NaN becomes +0, and so does -0.
@@ -214,6 +218,19 @@ fn output<T: Float, const AROUND: u8>(value: T) -> T {
         one
     } else {
         value
+    }
+}
+
+/// What surrounds the operation and its direction.
+#[inline(always)]
+fn manner(compiled: u8, immediate: u64) -> (u8, Direction) {
+    if compiled == RUNTIME {
+        (
+            immediate as u8,
+            Direction::from_code((immediate >> 8) as u8),
+        )
+    } else {
+        (compiled, Direction::Nearest)
     }
 }
 
@@ -241,141 +258,135 @@ pub(super) fn extremum_of(a: f64, b: f64, greater: bool) -> bool {
     a_less != greater
 }
 
-/// A function of two floats.
-struct Two<T, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Function2
-    for Two<T, OPERATION, DIRECTION, AROUND>
-{
-    type A = T;
-    type B = T;
-    type D = T;
+/// `slots = [d, a, b]`
+struct Two<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Two<T, OPERATION, AROUND> {
     #[inline(always)]
-    fn call(a: T, b: T) -> T {
-        let (a, b) = (input::<T, AROUND>(a), input::<T, AROUND>(b));
-        let direction = Direction::from_code(DIRECTION);
-        output::<T, AROUND>(match OPERATION {
-            ADD => a.add(b, direction),
-            SUB => a.add(b.neg(), direction),
-            MUL => a.mul(b, direction),
-            DIV => a.div(b, direction),
-            DIV_APPROX => {
-                // PTX: a divisor between 2^126 and 2^128 gives what an infinite one does.
-                let magnitude = b.abs().exact();
-                let large = magnitude > f64::from_bits((1023 + 126) << 52) && magnitude.is_finite();
-                a.div(
-                    if large {
-                        T::of(f64::INFINITY).with_sign_of(b)
-                    } else {
-                        b
-                    },
-                    direction,
-                )
-            }
-            MIN => extremum(a, b, false, false),
-            MAX => extremum(a, b, true, false),
-            MIN_NAN => extremum(a, b, false, true),
-            MAX_NAN => extremum(a, b, true, true),
-            MIN_XORSIGN | MAX_XORSIGN => {
-                let sign = if a.is_negative() != b.is_negative() {
-                    T::of(-1.0)
-                } else {
-                    T::of(1.0)
-                };
-                let result = extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false);
-                if result.is_nan() {
-                    result
-                } else {
-                    result.with_sign_of(sign)
-                }
-            }
-            // `copysign.f32 d, a, b`: the sign of a, the rest of b.
-            _ => b.with_sign_of(a),
-        })
-    }
-}
-
-/// `a * b + c`
-struct Three<T, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const DIRECTION: u8, const AROUND: u8> Function3 for Three<T, DIRECTION, AROUND> {
-    type A = T;
-    type B = T;
-    type C = T;
-    type D = T;
-    #[inline(always)]
-    fn call(a: T, b: T, c: T) -> T {
-        let direction = Direction::from_code(DIRECTION);
-        let (a, b, c) = (
-            input::<T, AROUND>(a),
-            input::<T, AROUND>(b),
-            input::<T, AROUND>(c),
-        );
-        output::<T, AROUND>(a.fma(b, c, direction))
-    }
-}
-
-/// A function of one float.
-struct One<T, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const OPERATION: u8, const DIRECTION: u8, const AROUND: u8> Function1
-    for One<T, OPERATION, DIRECTION, AROUND>
-{
-    type A = T;
-    type D = T;
-    #[inline(always)]
-    fn call(a: T) -> T {
-        let a = input::<T, AROUND>(a);
-        let direction = Direction::from_code(DIRECTION);
-        let exact = a.exact();
-        output::<T, AROUND>(match OPERATION {
-            ABS => a.abs(),
-            NEG => a.neg(),
-            SQRT => a.sqrt(direction),
-            RCP => T::of(1.0).div(a, direction),
-            RSQRT => T::of(1.0 / exact.sqrt()),
-            SIN => T::of(exact.sin()),
-            COS => T::of(exact.cos()),
-            LG2 => T::of(exact.log2()),
-            EX2 => T::of(exact.exp2()),
-            _ => T::of(exact.tanh()),
-        })
-    }
-}
-
-macro_rules! around {
-    ($map:ident, $function:ident, $ty:ident, [$($operation:tt)?], $direction:expr, $ftz:expr, $sat:expr) => {
-        match ($ftz, $sat) {
-            (false, false) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { PLAIN }>>>(),
-            (true, false) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { FTZ }>>>(),
-            (false, true) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { SAT }>>>(),
-            (true, true) => handler::<$map<$function<$ty, $({ $operation },)? { $direction }, { FTZ_SAT }>>>(),
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, b, ..] = inst.slots;
+        let (around, direction) = manner(AROUND, inst.immediate);
+        // SAFETY: the decoder laid out three registers of the type.
+        unsafe {
+            core.store_lanes::<T>(d, |lane| {
+                let a = input::<T>(core.lane(a, lane), around);
+                let b = input::<T>(core.lane(b, lane), around);
+                output(two::<T, OPERATION>(a, b, direction), around)
+            });
         }
-    };
+        Flow::Next
+    }
 }
 
-macro_rules! every_direction {
-    ($map:ident, $function:ident, $ty:ident, [$($operation:tt)?], $direction:expr, $ftz:expr, $sat:expr) => {
-        match $direction {
-            "rn" => around!($map, $function, $ty, [$($operation)?], 0, $ftz, $sat),
-            "rz" => around!($map, $function, $ty, [$($operation)?], 1, $ftz, $sat),
-            "rm" => around!($map, $function, $ty, [$($operation)?], 2, $ftz, $sat),
-            _ => around!($map, $function, $ty, [$($operation)?], 3, $ftz, $sat),
+#[inline(always)]
+fn two<T: Float, const OPERATION: u8>(a: T, b: T, direction: Direction) -> T {
+    match OPERATION {
+        ADD => a.add(b, direction),
+        SUB => a.add(b.neg(), direction),
+        MUL => a.mul(b, direction),
+        DIV => a.div(b, direction),
+        DIV_APPROX => {
+            // PTX: a divisor between 2^126 and 2^128 gives what an infinite one does.
+            let magnitude = b.abs().exact();
+            let large = magnitude > f64::from_bits((1023 + 126) << 52) && magnitude.is_finite();
+            let infinity = T::of(f64::INFINITY).with_sign_of(b);
+            a.div(if large { infinity } else { b }, direction)
         }
-    };
+        MIN => extremum(a, b, false, false),
+        MAX => extremum(a, b, true, false),
+        MIN_NAN => extremum(a, b, false, true),
+        MAX_NAN => extremum(a, b, true, true),
+        MIN_XORSIGN | MAX_XORSIGN => {
+            let sign = if a.is_negative() != b.is_negative() {
+                T::of(-1.0)
+            } else {
+                T::of(1.0)
+            };
+            let result = extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false);
+            if result.is_nan() {
+                result
+            } else {
+                result.with_sign_of(sign)
+            }
+        }
+        // `copysign.f32 d, a, b`: the sign of a, the rest of b.
+        _ => b.with_sign_of(a),
+    }
 }
 
+/// `slots = [d, a, b, c]`: `a * b + c`
+struct Three<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Three<T, OPERATION, AROUND> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, b, c, ..] = inst.slots;
+        let (around, direction) = manner(AROUND, inst.immediate);
+        // SAFETY: the decoder laid out four registers of the type.
+        unsafe {
+            core.store_lanes::<T>(d, |lane| {
+                let a = input::<T>(core.lane(a, lane), around);
+                let b = input::<T>(core.lane(b, lane), around);
+                let c = input::<T>(core.lane(c, lane), around);
+                output(a.fma(b, c, direction), around)
+            });
+        }
+        Flow::Next
+    }
+}
+
+/// `slots = [d, a]`
+struct One<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
+impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for One<T, OPERATION, AROUND> {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, ..] = inst.slots;
+        let (around, direction) = manner(AROUND, inst.immediate);
+        // SAFETY: the decoder laid out two registers of the type.
+        unsafe {
+            core.store_lanes::<T>(d, |lane| {
+                let a = input::<T>(core.lane(a, lane), around);
+                output(one::<T, OPERATION>(a, direction), around)
+            });
+        }
+        Flow::Next
+    }
+}
+
+#[inline(always)]
+fn one<T: Float, const OPERATION: u8>(a: T, direction: Direction) -> T {
+    let exact = a.exact();
+    match OPERATION {
+        ABS => a.abs(),
+        NEG => a.neg(),
+        SQRT => a.sqrt(direction),
+        RCP => T::of(1.0).div(a, direction),
+        RSQRT => T::of(1.0 / exact.sqrt()),
+        SIN => T::of(exact.sin()),
+        COS => T::of(exact.cos()),
+        LG2 => T::of(exact.log2()),
+        EX2 => T::of(exact.exp2()),
+        _ => T::of(exact.tanh()),
+    }
+}
+
+/// Handlers of an operation: compiled for what is common, at run time for the rest.
 macro_rules! of_float {
-    ($ty:expr, $direction:expr, $ftz:expr, $sat:expr, $map:ident, $function:ident, [$($operation:tt)?]) => {
-        match $ty {
-            Type::F32 => every_direction!($map, $function, f32, [$($operation)?], $direction, $ftz, $sat),
-            _ => every_direction!($map, $function, f64, [$($operation)?], $direction, false, false),
+    ($ty:expr, $manner:expr, $function:ident<$operation:ident>) => {
+        match ($ty, $manner) {
+            (Type::F32, 0) => handler::<$function<f32, $operation, 0>>(),
+            (Type::F32, 1) => handler::<$function<f32, $operation, FTZ>>(),
+            (Type::F32, _) => handler::<$function<f32, $operation, RUNTIME>>(),
+            (_, 0) => handler::<$function<f64, $operation, 0>>(),
+            (_, _) => handler::<$function<f64, $operation, RUNTIME>>(),
         }
     };
 }
 
-macro_rules! plain {
-    ($ty:expr, $ftz:expr, $map:ident, $function:ident, [$operation:tt]) => {
+/// The same where everything is decided at run time, for what is slow anyway.
+macro_rules! rarely {
+    ($ty:expr, $function:ident<$operation:ident>) => {
         match $ty {
-            Type::F32 => around!($map, $function, f32, [$operation], 0, $ftz, false),
-            _ => around!($map, $function, f64, [$operation], 0, $ftz, false),
+            Type::F32 => handler::<$function<f32, $operation, RUNTIME>>(),
+            _ => handler::<$function<f64, $operation, RUNTIME>>(),
         }
     };
 }
@@ -408,36 +419,41 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     if (nan || xorsign) && !matches!(opcode, "min" | "max") {
         return refuse();
     }
-    let rounded = direction.unwrap_or("rn");
+    let code = match direction {
+        Some("rz") => 1u64,
+        Some("rm") => 2,
+        Some("rp") => 3,
+        _ => 0,
+    };
+    let around = u8::from(ftz) * FTZ + u8::from(sat) * SAT;
+    let manner = u64::from(around) | code << 8;
     let (run, sources): (Run, usize) = match opcode {
-        "add" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [ADD]), 2),
-        "sub" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [SUB]), 2),
-        "mul" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [MUL]), 2),
-        "fma" | "mad" => (of_float!(ty, rounded, ftz, sat, Map3, Three, []), 3),
-        "div" if approximate && !full => (plain!(ty, ftz, Map2, Two, [DIV_APPROX]), 2),
-        "div" => (of_float!(ty, rounded, ftz, sat, Map2, Two, [DIV]), 2),
-        "sqrt" if !double || !approximate => {
-            (of_float!(ty, rounded, ftz, sat, Map1, One, [SQRT]), 1)
-        }
+        "add" => (of_float!(ty, manner, Two<ADD>), 2),
+        "sub" => (of_float!(ty, manner, Two<SUB>), 2),
+        "mul" => (of_float!(ty, manner, Two<MUL>), 2),
+        "fma" | "mad" => (of_float!(ty, manner, Three<FMA>), 3),
+        "div" if approximate && !full => (of_float!(ty, manner, Two<DIV_APPROX>), 2),
+        "div" => (of_float!(ty, manner, Two<DIV>), 2),
+        "sqrt" if !double || !approximate => (of_float!(ty, manner, One<SQRT>), 1),
         // Only `.approx.ftz` exists: the low half of the operand is ignored and that of the result zero.
         "rcp" if double && approximate => (handler::<Map1<HighHalf<RCP>>>(), 1),
         "rsqrt" if double && ftz => (handler::<Map1<HighHalf<RSQRT>>>(), 1),
-        "rcp" => (of_float!(ty, rounded, ftz, sat, Map1, One, [RCP]), 1),
-        "rsqrt" if approximate => (plain!(ty, ftz, Map1, One, [RSQRT]), 1),
-        "sin" if approximate && !double => (plain!(ty, ftz, Map1, One, [SIN]), 1),
-        "cos" if approximate && !double => (plain!(ty, ftz, Map1, One, [COS]), 1),
-        "lg2" if approximate && !double => (plain!(ty, ftz, Map1, One, [LG2]), 1),
-        "ex2" if approximate && !double => (plain!(ty, ftz, Map1, One, [EX2]), 1),
-        "tanh" if approximate && !double => (plain!(ty, ftz, Map1, One, [TANH]), 1),
-        "abs" => (plain!(ty, ftz, Map1, One, [ABS]), 1),
-        "neg" => (plain!(ty, ftz, Map1, One, [NEG]), 1),
-        "min" if xorsign => (plain!(ty, ftz, Map2, Two, [MIN_XORSIGN]), 2),
-        "max" if xorsign => (plain!(ty, ftz, Map2, Two, [MAX_XORSIGN]), 2),
-        "min" if nan => (plain!(ty, ftz, Map2, Two, [MIN_NAN]), 2),
-        "max" if nan => (plain!(ty, ftz, Map2, Two, [MAX_NAN]), 2),
-        "min" => (plain!(ty, ftz, Map2, Two, [MIN]), 2),
-        "max" => (plain!(ty, ftz, Map2, Two, [MAX]), 2),
-        "copysign" => (plain!(ty, ftz, Map2, Two, [COPYSIGN]), 2),
+        "rcp" => (of_float!(ty, manner, One<RCP>), 1),
+        "rsqrt" if approximate => (rarely!(ty, One<RSQRT>), 1),
+        "sin" if approximate && !double => (rarely!(ty, One<SIN>), 1),
+        "cos" if approximate && !double => (rarely!(ty, One<COS>), 1),
+        "lg2" if approximate && !double => (rarely!(ty, One<LG2>), 1),
+        "ex2" if approximate && !double => (rarely!(ty, One<EX2>), 1),
+        "tanh" if approximate && !double => (rarely!(ty, One<TANH>), 1),
+        "abs" => (of_float!(ty, manner, One<ABS>), 1),
+        "neg" => (of_float!(ty, manner, One<NEG>), 1),
+        "min" if xorsign => (rarely!(ty, Two<MIN_XORSIGN>), 2),
+        "max" if xorsign => (rarely!(ty, Two<MAX_XORSIGN>), 2),
+        "min" if nan => (rarely!(ty, Two<MIN_NAN>), 2),
+        "max" if nan => (rarely!(ty, Two<MAX_NAN>), 2),
+        "min" => (of_float!(ty, manner, Two<MIN>), 2),
+        "max" => (of_float!(ty, manner, Two<MAX>), 2),
+        "copysign" => (rarely!(ty, Two<COPYSIGN>), 2),
         _ => return refuse(),
     };
     form.expect_operands(sources + 1)?;
@@ -446,7 +462,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         reads.push(builder.read(form, index, ty)?);
     }
     let result = builder.write(form, 0, ty)?;
-    builder.emit(run, &[result], &reads, 0);
+    builder.emit(run, &[result], &reads, manner);
     Ok(())
 }
 

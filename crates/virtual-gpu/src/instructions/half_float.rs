@@ -8,8 +8,9 @@ use super::float::extremum_of;
 use super::rounding::{Direction, Rounded, odd_sum};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
-use crate::exec::instruction::{Run, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, Pair};
+use crate::exec::core::Core;
+use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
+use crate::exec::lanes::{Lane, Pair};
 use crate::ptx::ast::Type;
 
 /// Whether the family has the type.
@@ -60,6 +61,7 @@ const MIN_NAN: u8 = 5;
 const MAX_NAN: u8 = 6;
 const MIN_XORSIGN: u8 = 7;
 const MAX_XORSIGN: u8 = 8;
+const FMA: u8 = 9;
 const ABS: u8 = 20;
 const NEG: u8 = 21;
 const EX2: u8 = 22;
@@ -70,8 +72,8 @@ const SAT: u8 = 2;
 const RELU: u8 = 4;
 
 #[inline(always)]
-fn input<T: Half, const AROUND: u8>(value: T) -> T {
-    if AROUND & FTZ != 0 {
+fn input<T: Half>(value: T, around: u8) -> T {
+    if around & FTZ != 0 {
         value.flushed()
     } else {
         value
@@ -79,20 +81,20 @@ fn input<T: Half, const AROUND: u8>(value: T) -> T {
 }
 
 #[inline(always)]
-fn output<T: Half, const AROUND: u8>(value: T) -> T {
-    let value = if AROUND & FTZ != 0 {
+fn output<T: Half>(value: T, around: u8) -> T {
+    let value = if around & FTZ != 0 {
         value.flushed()
     } else {
         value
     };
     let exact = value.exact();
-    if AROUND & RELU != 0 && !exact.is_nan() && (exact < 0.0 || value.bits() == 0x8000) {
+    if around & RELU != 0 && !exact.is_nan() && (exact < 0.0 || value.bits() == 0x8000) {
         return T::of_bits(0);
     }
-    if AROUND & RELU != 0 && exact.is_nan() {
+    if around & RELU != 0 && exact.is_nan() {
         return T::of_bits(T::NAN);
     }
-    if AROUND & SAT != 0 {
+    if around & SAT != 0 {
         // NaN becomes +0, and so does -0.
         return T::rounded(
             if exact > 0.0 { exact.min(1.0) } else { 0.0 },
@@ -102,143 +104,144 @@ fn output<T: Half, const AROUND: u8>(value: T) -> T {
     value
 }
 
-struct Two<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Half, const OPERATION: u8, const AROUND: u8> Function2 for Two<T, OPERATION, AROUND> {
-    type A = T;
-    type B = T;
-    type D = T;
-    #[inline(always)]
-    fn call(a: T, b: T) -> T {
-        let (a, b) = (input::<T, AROUND>(a), input::<T, AROUND>(b));
-        let (x, y) = (a.exact(), b.exact());
-        let nearest = |odd| T::rounded(odd, Direction::Nearest);
-        let extremum = |greater, nan_wins| {
-            if x.is_nan() && (y.is_nan() || nan_wins) || nan_wins && y.is_nan() {
-                return T::of_bits(T::NAN);
+/// Values of a register: one, or one in each half.
+trait Packed: Lane<Raw = u32> {
+    type Part: Half;
+    fn map1(self, f: impl Fn(Self::Part) -> Self::Part) -> Self;
+    fn map2(self, b: Self, f: impl Fn(Self::Part, Self::Part) -> Self::Part) -> Self;
+    fn map3(
+        self,
+        b: Self,
+        c: Self,
+        f: impl Fn(Self::Part, Self::Part, Self::Part) -> Self::Part,
+    ) -> Self;
+}
+
+macro_rules! packed {
+    ($($ty:ident)*) => {$(
+        impl Packed for $ty {
+            type Part = $ty;
+            #[inline(always)]
+            fn map1(self, f: impl Fn($ty) -> $ty) -> $ty {
+                f(self)
             }
-            if extremum_of(x, y, greater) { a } else { b }
-        };
-        output::<T, AROUND>(match OPERATION {
-            ADD => nearest(odd_sum(x, y)),
-            SUB => nearest(odd_sum(x, -y)),
-            MUL => nearest(x * y),
-            MIN => extremum(false, false),
-            MAX => extremum(true, false),
-            MIN_NAN => extremum(false, true),
-            MAX_NAN => extremum(true, true),
-            _ => {
-                let (p, q) = (x.abs(), y.abs());
-                if p.is_nan() && q.is_nan() {
-                    T::of_bits(T::NAN)
+            #[inline(always)]
+            fn map2(self, b: $ty, f: impl Fn($ty, $ty) -> $ty) -> $ty {
+                f(self, b)
+            }
+            #[inline(always)]
+            fn map3(self, b: $ty, c: $ty, f: impl Fn($ty, $ty, $ty) -> $ty) -> $ty {
+                f(self, b, c)
+            }
+        }
+    )*};
+}
+
+packed!(f16 bf16);
+
+impl<T: Half> Packed for Pair<T> {
+    type Part = T;
+    #[inline(always)]
+    fn map1(self, f: impl Fn(T) -> T) -> Self {
+        Pair(f(self.0), f(self.1))
+    }
+    #[inline(always)]
+    fn map2(self, b: Self, f: impl Fn(T, T) -> T) -> Self {
+        Pair(f(self.0, b.0), f(self.1, b.1))
+    }
+    #[inline(always)]
+    fn map3(self, b: Self, c: Self, f: impl Fn(T, T, T) -> T) -> Self {
+        Pair(f(self.0, b.0, c.0), f(self.1, b.1, c.1))
+    }
+}
+
+#[inline(always)]
+fn two<T: Half, const OPERATION: u8>(a: T, b: T, around: u8) -> T {
+    let (a, b) = (input(a, around), input(b, around));
+    let (x, y) = (a.exact(), b.exact());
+    let nearest = |odd| T::rounded(odd, Direction::Nearest);
+    let extremum = |greater, nan_wins| {
+        if x.is_nan() && (y.is_nan() || nan_wins) || nan_wins && y.is_nan() {
+            return T::of_bits(T::NAN);
+        }
+        if extremum_of(x, y, greater) { a } else { b }
+    };
+    let result = match OPERATION {
+        ADD => nearest(odd_sum(x, y)),
+        SUB => nearest(odd_sum(x, -y)),
+        MUL => nearest(x * y),
+        MIN => extremum(false, false),
+        MAX => extremum(true, false),
+        MIN_NAN => extremum(false, true),
+        MAX_NAN => extremum(true, true),
+        _ => {
+            let (p, q) = (x.abs(), y.abs());
+            if p.is_nan() && q.is_nan() {
+                T::of_bits(T::NAN)
+            } else {
+                let magnitude = if extremum_of(p, q, OPERATION == MAX_XORSIGN) {
+                    a
                 } else {
-                    let magnitude = if extremum_of(p, q, OPERATION == MAX_XORSIGN) {
-                        a
-                    } else {
-                        b
-                    };
-                    T::of_bits(magnitude.bits() & 0x7fff | (a.bits() ^ b.bits()) & 0x8000)
-                }
+                    b
+                };
+                T::of_bits(magnitude.bits() & 0x7fff | (a.bits() ^ b.bits()) & 0x8000)
             }
-        })
-    }
+        }
+    };
+    output(result, around)
 }
 
-struct Three<T, const AROUND: u8>(PhantomData<T>);
-impl<T: Half, const AROUND: u8> Function3 for Three<T, AROUND> {
-    type A = T;
-    type B = T;
-    type C = T;
-    type D = T;
-    #[inline(always)]
-    fn call(a: T, b: T, c: T) -> T {
-        let (a, b, c) = (
-            input::<T, AROUND>(a),
-            input::<T, AROUND>(b),
-            input::<T, AROUND>(c),
-        );
-        // The product of two 16-bit floats is exact in double.
-        let sum = odd_sum(a.exact() * b.exact(), c.exact());
-        output::<T, AROUND>(T::rounded(sum, Direction::Nearest))
-    }
+#[inline(always)]
+fn one<T: Half, const OPERATION: u8>(a: T, around: u8) -> T {
+    let a = input(a, around);
+    let result = match OPERATION {
+        ABS => T::of_bits(a.bits() & 0x7fff),
+        NEG => T::of_bits(a.bits() ^ 0x8000),
+        EX2 => T::rounded(a.exact().exp2(), Direction::Nearest),
+        _ => T::rounded(a.exact().tanh(), Direction::Nearest),
+    };
+    output(result, around)
 }
 
-struct One<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Half, const OPERATION: u8, const AROUND: u8> Function1 for One<T, OPERATION, AROUND> {
-    type A = T;
-    type D = T;
+/// `slots = [d, a, b, c]`, as many as the operation has; the immediate says what surrounds it.
+struct Apply<P, const OPERATION: u8>(PhantomData<P>);
+impl<P: Packed, const OPERATION: u8> Handler for Apply<P, OPERATION> {
     #[inline(always)]
-    fn call(a: T) -> T {
-        let a = input::<T, AROUND>(a);
-        output::<T, AROUND>(match OPERATION {
-            ABS => T::of_bits(a.bits() & 0x7fff),
-            NEG => T::of_bits(a.bits() ^ 0x8000),
-            EX2 => T::rounded(a.exact().exp2(), Direction::Nearest),
-            _ => T::rounded(a.exact().tanh(), Direction::Nearest),
-        })
-    }
-}
-
-/// A function of each half of a word.
-struct Both<T, F>(PhantomData<(T, F)>);
-impl<T: Half, F: Function1<A = T, D = T>> Function1 for Both<T, F> {
-    type A = Pair<T>;
-    type D = Pair<T>;
-    #[inline(always)]
-    fn call(a: Pair<T>) -> Pair<T> {
-        Pair(F::call(a.0), F::call(a.1))
-    }
-}
-impl<T: Half, F: Function2<A = T, B = T, D = T>> Function2 for Both<T, F> {
-    type A = Pair<T>;
-    type B = Pair<T>;
-    type D = Pair<T>;
-    #[inline(always)]
-    fn call(a: Pair<T>, b: Pair<T>) -> Pair<T> {
-        Pair(F::call(a.0, b.0), F::call(a.1, b.1))
-    }
-}
-impl<T: Half, F: Function3<A = T, B = T, C = T, D = T>> Function3 for Both<T, F> {
-    type A = Pair<T>;
-    type B = Pair<T>;
-    type C = Pair<T>;
-    type D = Pair<T>;
-    #[inline(always)]
-    fn call(a: Pair<T>, b: Pair<T>, c: Pair<T>) -> Pair<T> {
-        Pair(F::call(a.0, b.0, c.0), F::call(a.1, b.1, c.1))
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let [d, a, b, c, ..] = inst.slots;
+        let around = inst.immediate as u8;
+        // SAFETY: the decoder laid out as many registers as the operation reads.
+        unsafe {
+            core.store_lanes::<P>(d, |lane| {
+                let a: P = core.lane(a, lane);
+                match OPERATION {
+                    FMA => {
+                        let (b, c): (P, P) = (core.lane(b, lane), core.lane(c, lane));
+                        a.map3(b, c, |a, b, c| {
+                            let (a, b, c) = (input(a, around), input(b, around), input(c, around));
+                            // The product of two 16-bit floats is exact in double.
+                            let sum = odd_sum(a.exact() * b.exact(), c.exact());
+                            output(P::Part::rounded(sum, Direction::Nearest), around)
+                        })
+                    }
+                    ABS.. => a.map1(|a| one::<P::Part, OPERATION>(a, around)),
+                    _ => a.map2(core.lane(b, lane), |a, b| {
+                        two::<P::Part, OPERATION>(a, b, around)
+                    }),
+                }
+            });
+        }
+        Flow::Next
     }
 }
 
 macro_rules! of_half {
-    ($ty:expr, $map:ident, $function:ident, [$($operation:tt)?], $around:tt) => {
+    ($ty:expr, $operation:ident) => {
         match $ty {
-            Type::F16 => handler::<$map<$function<f16, $({ $operation },)? { $around }>>>(),
-            Type::F16x2 => handler::<$map<Both<f16, $function<f16, $({ $operation },)? { $around }>>>>(),
-            Type::BF16 => handler::<$map<$function<bf16, $({ $operation },)? { $around }>>>(),
-            _ => handler::<$map<Both<bf16, $function<bf16, $({ $operation },)? { $around }>>>>(),
-        }
-    };
-}
-
-macro_rules! around {
-    ($ty:expr, $around:expr, $map:ident, $function:ident, [$($operation:tt)?]) => {
-        match $around {
-            0 => of_half!($ty, $map, $function, [$($operation)?], 0),
-            1 => of_half!($ty, $map, $function, [$($operation)?], 1),
-            2 => of_half!($ty, $map, $function, [$($operation)?], 2),
-            3 => of_half!($ty, $map, $function, [$($operation)?], 3),
-            4 => of_half!($ty, $map, $function, [$($operation)?], 4),
-            5 => of_half!($ty, $map, $function, [$($operation)?], 5),
-            _ => return Err(Refusal::new("unsupported combination of modifiers")),
-        }
-    };
-}
-
-macro_rules! flushing {
-    ($ty:expr, $around:expr, $map:ident, $function:ident, [$operation:tt]) => {
-        match $around {
-            0 => of_half!($ty, $map, $function, [$operation], 0),
-            1 => of_half!($ty, $map, $function, [$operation], 1),
-            _ => return Err(Refusal::new("unsupported combination of modifiers")),
+            Type::F16 => handler::<Apply<f16, $operation>>(),
+            Type::F16x2 => handler::<Apply<Pair<f16>, $operation>>(),
+            Type::BF16 => handler::<Apply<bf16, $operation>>(),
+            _ => handler::<Apply<Pair<bf16>, $operation>>(),
         }
     };
 }
@@ -265,20 +268,20 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         return Err(Refusal::new("unsupported combination of modifiers"));
     }
     let (run, sources): (Run, usize) = match opcode {
-        "add" => (around!(ty, around, Map2, Two, [ADD]), 2),
-        "sub" => (around!(ty, around, Map2, Two, [SUB]), 2),
-        "mul" => (around!(ty, around, Map2, Two, [MUL]), 2),
-        "fma" => (around!(ty, around, Map3, Three, []), 3),
-        "min" if xorsign => (flushing!(ty, around, Map2, Two, [MIN_XORSIGN]), 2),
-        "max" if xorsign => (flushing!(ty, around, Map2, Two, [MAX_XORSIGN]), 2),
-        "min" if nan => (flushing!(ty, around, Map2, Two, [MIN_NAN]), 2),
-        "max" if nan => (flushing!(ty, around, Map2, Two, [MAX_NAN]), 2),
-        "min" => (flushing!(ty, around, Map2, Two, [MIN]), 2),
-        "max" => (flushing!(ty, around, Map2, Two, [MAX]), 2),
-        "abs" => (flushing!(ty, around, Map1, One, [ABS]), 1),
-        "neg" => (flushing!(ty, around, Map1, One, [NEG]), 1),
-        "ex2" => (flushing!(ty, around, Map1, One, [EX2]), 1),
-        "tanh" => (flushing!(ty, around, Map1, One, [TANH]), 1),
+        "add" => (of_half!(ty, ADD), 2),
+        "sub" => (of_half!(ty, SUB), 2),
+        "mul" => (of_half!(ty, MUL), 2),
+        "fma" => (of_half!(ty, FMA), 3),
+        "min" if xorsign => (of_half!(ty, MIN_XORSIGN), 2),
+        "max" if xorsign => (of_half!(ty, MAX_XORSIGN), 2),
+        "min" if nan => (of_half!(ty, MIN_NAN), 2),
+        "max" if nan => (of_half!(ty, MAX_NAN), 2),
+        "min" => (of_half!(ty, MIN), 2),
+        "max" => (of_half!(ty, MAX), 2),
+        "abs" => (of_half!(ty, ABS), 1),
+        "neg" => (of_half!(ty, NEG), 1),
+        "ex2" => (of_half!(ty, EX2), 1),
+        "tanh" => (of_half!(ty, TANH), 1),
         other => return Err(Refusal::new(format!("{other} of {ty:?} is not supported"))),
     };
     form.expect_operands(sources + 1)?;
@@ -287,7 +290,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         reads.push(builder.read(form, index, ty)?);
     }
     let result = builder.write(form, 0, ty)?;
-    builder.emit(run, &[result], &reads, 0);
+    builder.emit(run, &[result], &reads, u64::from(around));
     Ok(())
 }
 

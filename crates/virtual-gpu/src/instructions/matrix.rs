@@ -79,3 +79,8 @@ fn write_parts(
         .map(|part| builder.destination(part, ty))
         .collect()
 }
+
+#[cfg(test)]
+mod products;
+#[cfg(test)]
+mod tests;

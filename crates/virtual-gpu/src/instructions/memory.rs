@@ -363,7 +363,7 @@ fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Resul
             .map(|part| builder.destination(part, ty))
             .collect::<Result<Vec<_>, _>>()?;
         let run = choose::<LoadFamily>(ty, &place, count)?;
-        builder.emit(run, &writes, &[place.base], place.offset);
+        builder.emit(run, &writes, &[place.base], packed_offset(&place)?);
     } else {
         if matches!(place.space, Space::Const | Space::Param) {
             return Err(Refusal::new(format!(
@@ -376,8 +376,14 @@ fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Resul
             .map(|part| builder.source(part, ty))
             .collect::<Result<Vec<_>, _>>()?;
         reads.push(place.base);
-        let run = choose::<StoreFamily>(ty, &place, count)?;
-        builder.emit(run, &[], &reads, place.offset);
+        // A store's sign does not matter.
+        let stored = match ty.size() {
+            1 => Type::U8,
+            2 => Type::U16,
+            _ => ty,
+        };
+        let run = choose::<StoreFamily>(stored, &place, count)?;
+        builder.emit(run, &[], &reads, packed_offset(&place)?);
     }
     Ok(())
 }
@@ -401,21 +407,20 @@ impl Family for StoreFamily {
     }
 }
 
+/// The handler for a type, an address and a count. Signs only matter to single loads, whose results may be extended.
 fn choose<F: Family>(ty: Type, address: &Address, count: usize) -> Result<Run, Refusal> {
-    Ok(match ty {
-        Type::S8 => choose_space::<F, i8>(address, count),
-        Type::S16 => choose_space::<F, i16>(address, count),
-        _ => match ty.size() {
-            1 => choose_space::<F, u8>(address, count),
-            2 => choose_space::<F, u16>(address, count),
-            4 => choose_space::<F, u32>(address, count),
-            8 => choose_space::<F, u64>(address, count),
-            size => {
-                return Err(Refusal::new(format!(
-                    "elements of {size} bytes are not supported"
-                )));
-            }
-        },
+    Ok(match (ty, ty.size()) {
+        (Type::S8, _) => choose_space::<F, i8>(address, count),
+        (Type::S16, _) => choose_space::<F, i16>(address, count),
+        (_, 1) => choose_space::<F, u8>(address, count),
+        (_, 2) => choose_space::<F, u16>(address, count),
+        (_, 4) => choose_space::<F, u32>(address, count),
+        (_, 8) => choose_space::<F, u64>(address, count),
+        (_, size) => {
+            return Err(Refusal::new(format!(
+                "elements of {size} bytes are not supported"
+            )));
+        }
     })
 }
 
@@ -424,9 +429,8 @@ fn choose_space<F: Family, T: Lane>(address: &Address, count: usize) -> Run {
         (Space::Global | Space::Const, _) => choose_count::<F, T, u64, GLOBAL>(count),
         (Space::Shared, true) => choose_count::<F, T, u64, SHARED>(count),
         (Space::Shared, false) => choose_count::<F, T, u32, SHARED>(count),
-        (Space::Local, _) => choose_count::<F, T, u64, LOCAL>(count),
-        (Space::Param, _) => choose_count::<F, T, u64, PARAM>(count),
-        (Space::Generic, _) => choose_count::<F, T, u64, GENERIC>(count),
+        // The rest is rare enough to find its space at run time, in the immediate's top byte.
+        _ => choose_count::<F, T, u64, ANY>(count),
     }
 }
 
@@ -438,19 +442,48 @@ fn choose_count<F: Family, T: Lane, A: Location, const SPACE: u8>(count: usize) 
     }
 }
 
-const GENERIC: u8 = 0;
-const GLOBAL: u8 = 1;
-const SHARED: u8 = 2;
-const LOCAL: u8 = 3;
-const PARAM: u8 = 4;
+const GLOBAL: u8 = 0;
+const SHARED: u8 = 1;
+/// The space is in the immediate's top byte, see [`packed_offset`].
+const ANY: u8 = 2;
 
-const fn space_of(space: u8) -> Space {
-    match space {
-        GLOBAL => Space::Global,
-        SHARED => Space::Shared,
-        LOCAL => Space::Local,
-        PARAM => Space::Param,
-        _ => Space::Generic,
+/// The space of an access.
+#[inline(always)]
+fn space_of(space: u8, immediate: u64) -> Space {
+    match (space, immediate >> 56) {
+        (GLOBAL, _) => Space::Global,
+        (SHARED, _) => Space::Shared,
+        (_, 0) => Space::Generic,
+        (_, 1) => Space::Local,
+        _ => Space::Param,
+    }
+}
+
+/// The offset of an access, with the space that [`space_of`] finds.
+fn packed_offset(address: &Address) -> Result<u64, Refusal> {
+    let code = match address.space {
+        Space::Global | Space::Const | Space::Shared => return Ok(address.offset),
+        Space::Generic => 0,
+        Space::Local => 1,
+        Space::Param => 2u64,
+    };
+    let offset = address.offset as i64;
+    if !(-(1 << 55)..1 << 55).contains(&offset) {
+        return Err(Refusal::new("the offset of the address is too large"));
+    }
+    Ok(code << 56 | address.offset & OFFSET)
+}
+
+/// The bits of a packed offset.
+const OFFSET: u64 = (1 << 56) - 1;
+
+/// The offset in an immediate.
+#[inline(always)]
+fn offset_of(space: u8, immediate: u64) -> u64 {
+    if space == ANY {
+        ((immediate << 8) as i64 >> 8) as u64
+    } else {
+        immediate
     }
 }
 
@@ -583,7 +616,8 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
     access: Access,
 ) -> Result<Pointers<T>, Flow> {
     let size = (size_of::<T>() * COUNT) as u64;
-    let offset = inst.immediate;
+    let offset = offset_of(SPACE, inst.immediate);
+    let space = space_of(SPACE, inst.immediate);
     let mut addresses = [0u64; WARP];
     // SAFETY: the decoder laid out an address register there.
     let bases = unsafe { core.read::<A>(inst.slots[COUNT]) };
@@ -614,7 +648,7 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
         row &= address == start.wrapping_add(lane as u64 * size);
     }
     if core.launch.options.instrumented {
-        core.instrument(inst, &addresses, space_of(SPACE), size, access)?;
+        core.instrument(inst, &addresses, space, size, access)?;
     }
     let span = (high - low).saturating_add(size);
     if bits & (size - 1) == 0 {
@@ -627,9 +661,6 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
             SHARED if low.saturating_add(span) <= u64::from(core.shared_bytes) => {
                 // SAFETY: shared memory has that many bytes.
                 Some(unsafe { core.shared.add(low as usize) })
-            }
-            PARAM if low.saturating_add(span) <= core.launch.params.len() as u64 => {
-                Some(core.launch.params[low as usize..].as_ptr().cast_mut())
             }
             _ => None,
         };
@@ -648,15 +679,7 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
     let mut pointers = [std::ptr::null_mut(); WARP];
     for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
         let size = size as u32;
-        let pointer = core.locate(
-            inst,
-            lane,
-            space_of(SPACE),
-            addresses[lane],
-            size,
-            size,
-            access,
-        )?;
+        let pointer = core.locate(inst, lane, space, addresses[lane], size, size, access)?;
         pointers[lane] = pointer.cast();
     }
     Ok(Pointers::Scattered(pointers))

@@ -34,8 +34,9 @@ fn second_warp() -> Vec<u32> {
 
 #[test]
 fn a_barrier_orders_the_warps() {
-    let body = "setp.ne.u32 %p0, %i0, 0;\n@%p0 st.shared.u32 [s], 17;\nbar.sync 0;\nld.shared.u32 %o0, [s];";
-    let mut trial = Trial::new(body).input(second_warp());
+    let body = "mov.u32 %x0, %tid.x;\nsetp.eq.u32 %p0, %x0, 40;\n@%p0 st.shared.u32 [s], 17;\nbar.sync 0;\n\
+                ld.shared.u32 %o0, [s];";
+    let mut trial = Trial::new(body);
     trial.threads = 64;
     trial.outputs = 1;
     trial.checked = true;

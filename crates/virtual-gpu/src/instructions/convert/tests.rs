@@ -166,7 +166,7 @@ fn floats_to_integers() {
                         let wide = from == "f64" || bits == 64;
                         let result = match whole[&row[0]] {
                             // PTX: zero unless a 64-bit type is involved, then the pattern of the sign bit.
-                            NOT_A_NUMBER if wide => 1 << (bits - 1),
+                            NOT_A_NUMBER if wide => value(1 << (bits - 1), bits, signed),
                             NOT_A_NUMBER => 0,
                             number => number.clamp(least, greatest),
                         };

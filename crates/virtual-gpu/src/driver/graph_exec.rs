@@ -1,0 +1,316 @@
+//! Graphs made executable: instantiated, updated, launched.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_uint};
+use std::sync::{Arc, Mutex};
+
+use super::abi::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUgraphExecUpdateResultInfo, Handle, get, put, put_if,
+};
+use super::call::{Call, handle, number};
+use super::error::{Failure, Outcome, code};
+use super::graph::{Flat, flatten, host_node, kernel_node, plan};
+use super::plan::Plan;
+use super::state::State;
+use super::work::Work;
+
+/// An executable graph.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    plan: Arc<Plan>,
+    /// The step of each node of the graph that it was made from.
+    index: HashMap<u64, usize>,
+    /// Events that nodes wait for.
+    waits: Vec<u64>,
+    /// Kinds of the nodes, to compare with those of an update.
+    kinds: Vec<c_uint>,
+    flags: u64,
+    running: Arc<Mutex<()>>,
+}
+
+fn instantiate(state: &mut State, graph: u64, flags: u64) -> Outcome<u64> {
+    if flags & !0xf != 0 {
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of an instantiation"
+        )));
+    }
+    if flags & 4 != 0 {
+        return Err(Failure::new(
+            code::NOT_SUPPORTED,
+            "launches of graphs from the device are not supported",
+        ));
+    }
+    let Flat {
+        steps,
+        index,
+        waits,
+        kinds,
+    } = flatten(state, graph)?;
+    let running = Arc::default();
+    let exec = Exec {
+        plan: plan(steps, Arc::clone(&running)),
+        index,
+        waits,
+        kinds,
+        flags,
+        running,
+    };
+    let new = state.new_handle();
+    state.execs.insert(new, exec);
+    Ok(new)
+}
+
+pub(super) unsafe fn cuGraphInstantiateWithFlags(
+    call: &Call<'_>,
+    ph_graph_exec: *mut Handle,
+    h_graph: Handle,
+    flags: u64,
+) -> Outcome {
+    let (mut state, _) = call.current()?;
+    if ph_graph_exec.is_null() {
+        return Err(Failure::invalid("phGraphExec is null"));
+    }
+    let new = instantiate(&mut state, number(h_graph), flags)?;
+    // SAFETY: the C interface's contract.
+    unsafe { put(ph_graph_exec, handle(new), "phGraphExec") }
+}
+
+pub(super) unsafe fn cuGraphInstantiate_v2(
+    call: &Call<'_>,
+    ph_graph_exec: *mut Handle,
+    h_graph: Handle,
+    ph_error_node: *mut Handle,
+    _log_buffer: *mut c_char,
+    _buffer_size: usize,
+) -> Outcome {
+    // SAFETY: the C interface's contract.
+    unsafe {
+        put_if(ph_error_node, handle(0));
+        cuGraphInstantiateWithFlags(call, ph_graph_exec, h_graph, 0)
+    }
+}
+
+pub(super) unsafe fn cuGraphInstantiateWithParams(
+    call: &Call<'_>,
+    ph_graph_exec: *mut Handle,
+    h_graph: Handle,
+    instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Outcome {
+    // SAFETY: the C interface's contract.
+    unsafe {
+        let given = get(instantiate_params.cast_const(), "instantiateParams")?;
+        let result = cuGraphInstantiateWithFlags(call, ph_graph_exec, h_graph, given.flags);
+        let answer = c_uint::from(result.is_err());
+        let written = CUDA_GRAPH_INSTANTIATE_PARAMS {
+            error_node: handle(0),
+            result: answer,
+            ..given
+        };
+        put(instantiate_params, written, "instantiateParams")?;
+        result
+    }
+}
+
+/// The executable graph of a handle.
+fn exec(state: &mut State, exec: u64) -> Outcome<&mut Exec> {
+    if !state.execs.contains_key(&exec) {
+        return Err(state.unknown("executable graph", exec));
+    }
+    Ok(state.execs.get_mut(&exec).expect("looked up above"))
+}
+
+pub(super) unsafe fn cuGraphExecGetFlags(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    flags: *mut u64,
+) -> Outcome {
+    let mut state = call.state()?;
+    // SAFETY: the C interface's contract.
+    unsafe {
+        put(
+            flags,
+            exec(&mut state, number(h_graph_exec))?.flags,
+            "flags",
+        )
+    }
+}
+
+/// Results of an update: done, and why not.
+const UPDATED: c_uint = 0;
+const TOPOLOGY_CHANGED: c_uint = 2;
+const KIND_CHANGED: c_uint = 3;
+
+fn update(state: &mut State, target: u64, graph: u64) -> Outcome<c_uint> {
+    exec(state, target)?;
+    let Flat {
+        steps,
+        index,
+        waits,
+        kinds,
+    } = flatten(state, graph)?;
+    let target = exec(state, target)?;
+    let same_edges = steps.len() == target.plan.steps.len()
+        && steps
+            .iter()
+            .zip(&target.plan.steps)
+            .all(|((_, new), (_, old))| new == old);
+    if !same_edges {
+        return Ok(TOPOLOGY_CHANGED);
+    }
+    if kinds != target.kinds {
+        return Ok(KIND_CHANGED);
+    }
+    target.plan = plan(steps, target.running.clone());
+    (target.index, target.waits) = (index, waits);
+    Ok(UPDATED)
+}
+
+fn update_failure(result: c_uint) -> Outcome {
+    match result {
+        UPDATED => Ok(()),
+        _ => {
+            let what = if result == TOPOLOGY_CHANGED {
+                "nodes or edges"
+            } else {
+                "the kind of a node"
+            };
+            let message = format!("{what} changed; instantiate the graph anew");
+            Err(Failure::new(code::GRAPH_EXEC_UPDATE_FAILURE, message))
+        }
+    }
+}
+
+pub(super) unsafe fn cuGraphExecUpdate_v2(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_graph: Handle,
+    result_info: *mut CUgraphExecUpdateResultInfo,
+) -> Outcome {
+    let mut state = call.state()?;
+    let result = update(&mut state, number(h_graph_exec), number(h_graph))?;
+    let info = CUgraphExecUpdateResultInfo {
+        result,
+        error_node: handle(0),
+        error_from_node: handle(0),
+    };
+    // SAFETY: the C interface's contract.
+    unsafe { put(result_info, info, "resultInfo")? };
+    update_failure(result)
+}
+
+pub(super) unsafe fn cuGraphExecUpdate(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_graph: Handle,
+    h_error_node_out: *mut Handle,
+    update_result_out: *mut c_uint,
+) -> Outcome {
+    let mut state = call.state()?;
+    let result = update(&mut state, number(h_graph_exec), number(h_graph))?;
+    // SAFETY: the C interface's contract.
+    unsafe {
+        put_if(h_error_node_out, handle(0));
+        put(update_result_out, result, "updateResult_out")?;
+    }
+    update_failure(result)
+}
+
+pub(super) unsafe fn cuGraphUpload(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_stream: Handle,
+) -> Outcome {
+    let (mut state, context) = call.current()?;
+    state.stream(context, number(h_stream))?;
+    exec(&mut state, number(h_graph_exec)).map(drop)
+}
+
+pub(super) unsafe fn cuGraphLaunch(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_stream: Handle,
+) -> Outcome {
+    let (mut state, context) = call.current()?;
+    let stream = state.stream(context, number(h_stream))?;
+    let exec = exec(&mut state, number(h_graph_exec))?;
+    let (plan, events) = (exec.plan.clone(), exec.waits.clone());
+    let waits = events
+        .iter()
+        .filter_map(|event| state.events.get(event))
+        .map(|event| event.record)
+        .collect();
+    call.machine.submit(state, stream, Work::Graph(plan), waits)
+}
+
+pub(super) unsafe fn cuGraphExecDestroy(call: &Call<'_>, h_graph_exec: Handle) -> Outcome {
+    let mut state = call.state()?;
+    exec(&mut state, number(h_graph_exec))?;
+    state.execs.remove(&number(h_graph_exec));
+    Ok(())
+}
+
+/// Gives the step of a node other work of the same kind.
+fn set(state: &mut State, target: Handle, node: Handle, work: Work) -> Outcome {
+    let target = exec(state, number(target))?;
+    let missing =
+        || Failure::invalid("the executable graph was not made from a graph with this node");
+    let &index = target.index.get(&number(node)).ok_or_else(missing)?;
+    let mut steps = target.plan.steps.clone();
+    if std::mem::discriminant(&steps[index].0) != std::mem::discriminant(&work) {
+        return Err(Failure::invalid("the node is of another kind"));
+    }
+    steps[index].0 = work;
+    target.plan = plan(steps, target.running.clone());
+    Ok(())
+}
+
+pub(super) unsafe fn cuGraphExecKernelNodeSetParams_v2(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_node: Handle,
+    node_params: *const CUDA_KERNEL_NODE_PARAMS,
+) -> Outcome {
+    let (mut state, _) = call.current()?;
+    // SAFETY: the C interface's contract.
+    let work = unsafe { kernel_node(call, &mut state, node_params)? };
+    set(&mut state, h_graph_exec, h_node, work)
+}
+
+pub(super) unsafe fn cuGraphExecMemcpyNodeSetParams(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_node: Handle,
+    copy_params: *const CUDA_MEMCPY3D,
+    _ctx: Handle,
+) -> Outcome {
+    let mut state = call.state()?;
+    // SAFETY: the C interface's contract.
+    let work = super::copy::node_work(&state, &unsafe { get(copy_params, "copyParams")? })?;
+    set(&mut state, h_graph_exec, h_node, work)
+}
+
+pub(super) unsafe fn cuGraphExecMemsetNodeSetParams(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_node: Handle,
+    memset_params: *const CUDA_MEMSET_NODE_PARAMS,
+    _ctx: Handle,
+) -> Outcome {
+    let mut state = call.state()?;
+    // SAFETY: the C interface's contract.
+    let work = super::fill::node_work(&state, &unsafe { get(memset_params, "memsetParams")? })?;
+    set(&mut state, h_graph_exec, h_node, work)
+}
+
+pub(super) unsafe fn cuGraphExecHostNodeSetParams(
+    call: &Call<'_>,
+    h_graph_exec: Handle,
+    h_node: Handle,
+    node_params: *const CUDA_HOST_NODE_PARAMS,
+) -> Outcome {
+    let mut state = call.state()?;
+    // SAFETY: the C interface's contract.
+    let work = unsafe { host_node(node_params)? };
+    set(&mut state, h_graph_exec, h_node, work)
+}

@@ -1,0 +1,207 @@
+//! A machine with virtual devices: made from settings, entered by threads, or made once for the process from
+//! environment variables.
+//!
+//! # Locks
+//! A machine has one lock for all that the driver knows (`state`), which is never held while a command runs, and small
+//! ones for the log and the counters, which are taken last and hold nothing else. Machines share nothing.
+
+pub(crate) mod counters;
+pub(crate) mod environment;
+pub(crate) mod log;
+pub(crate) mod settings;
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+pub use counters::{Counters, KernelCounters};
+pub use environment::{EnvironmentVariable, VARIABLES};
+pub use settings::{Checks, InjectedFaults, Settings, Sink, Streams};
+
+use crate::device::range_of;
+use crate::driver::state::State;
+use counters::Tally;
+use log::Log;
+
+/// A machine with virtual GPUs.
+#[derive(Debug)]
+pub struct Machine {
+    /// Told apart from others by threads that use several.
+    pub(crate) id: u64,
+    pub(crate) settings: Settings,
+    state: Mutex<State>,
+    /// Told when a command has ended.
+    pub(crate) progress: Condvar,
+    /// Whether `cuInit` was called.
+    pub(crate) initialized: AtomicBool,
+    tally: Tally,
+    log: Log,
+    /// When the machine was made, for timers.
+    pub(crate) start: Instant,
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<Arc<Machine>>> = const { RefCell::new(Vec::new()) };
+    /// Whether the thread runs a function that a stream has called.
+    pub(crate) static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Machine {
+    /// Makes a machine. Nothing of its devices' memory is taken before it is used.
+    pub fn new(settings: Settings) -> Result<Arc<Machine>, String> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        settings.validate()?;
+        let log = Log::new(settings.log.clone());
+        Ok(Arc::new_cyclic(|own| Machine {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(State::new(&settings, own.clone())),
+            progress: Condvar::new(),
+            initialized: AtomicBool::new(false),
+            tally: Tally::default(),
+            log,
+            start: Instant::now(),
+            settings,
+        }))
+    }
+
+    /// Makes driver calls of this thread go to the machine until the guard is dropped. Guards nest.
+    #[must_use = "calls go to the machine only while the guard lives"]
+    pub fn enter(self: &Arc<Self>) -> Entered {
+        ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
+        Entered {
+            _thread: PhantomData,
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        let state = self.state();
+        let memory = state
+            .devices
+            .iter()
+            .map(|device| (device.memory.used(), device.memory.peak()))
+            .collect();
+        drop(state);
+        self.tally.read(memory)
+    }
+
+    /// Forgets what was counted so far, but not the memory in use.
+    pub fn reset_counters(&self) {
+        self.tally.reset();
+    }
+
+    /// The lines that were logged so far (the last thousands of them).
+    pub fn log_lines(&self) -> Vec<String> {
+        self.log.lines()
+    }
+
+    /// Allocations that were not freed, a line for each.
+    pub fn leaks(&self) -> Vec<String> {
+        self.state().leaks()
+    }
+
+    /// Logs what was never freed, if the settings ask for it, and writes the counters to the file that they name. Done
+    /// when the process's machine ends; others may call it.
+    pub fn finish(&self) {
+        if self.settings.checks.leaks {
+            for leak in self.leaks() {
+                self.log.line(&format!("leak: {leak}"));
+            }
+        }
+        if let Some(path) = &self.settings.counters_file
+            && let Err(error) = std::fs::write(path, self.counters().to_json())
+        {
+            self.log.line(&format!(
+                "cannot write the counters to {}: {error}",
+                path.display()
+            ));
+        }
+    }
+
+    /// Where lines are logged.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Where things are counted.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// All that the driver knows.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic below an entry point is caught there; what it left is no worse than an error half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a message says of an address that a kernel of a device has used.
+    pub(crate) fn describe_for(&self, device: usize, address: u64) -> String {
+        let state = self.state();
+        match range_of(address) {
+            Some(index) if index == device => state.describe(address),
+            Some(index) if index < state.devices.len() => {
+                format!(
+                    "the address is device {index}'s, without peer access; {}",
+                    state.describe(address)
+                )
+            }
+            Some(_) => state.describe(address),
+            None => "it is a host address that is neither page-locked, managed nor registered"
+                .to_string(),
+        }
+    }
+}
+
+/// While it lives, driver calls of its thread go to a machine.
+#[derive(Debug)]
+pub struct Entered {
+    /// It must be dropped by the thread that entered.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        ENTERED.with_borrow_mut(|entered| entered.pop());
+    }
+}
+
+/// The process's machine, or the code and message of why there is none.
+static PROCESS: LazyLock<Result<Arc<Machine>, u32>> = LazyLock::new(|| {
+    let settings = environment::read(|name| std::env::var(name).ok());
+    let result = settings.and_then(Machine::new);
+    match result {
+        Ok(machine) => {
+            // SAFETY: registers a function without arguments that lives as long as the library.
+            unsafe { libc::atexit(finish_process) };
+            Ok(machine)
+        }
+        Err(message) => {
+            log::Log::new(Sink::Stderr).line(&message);
+            Err(crate::driver::error::code::INVALID_VALUE)
+        }
+    }
+});
+
+extern "C" fn finish_process() {
+    let finished = std::panic::catch_unwind(|| {
+        if let Ok(machine) = &*PROCESS {
+            machine.finish();
+        }
+    });
+    // A panic at exit has nobody to tell.
+    drop(finished);
+}
+
+/// Calls a function with the machine that the thread has entered, or the process's.
+pub(crate) fn current<R>(body: impl FnOnce(Result<&Arc<Machine>, u32>) -> R) -> R {
+    let entered = ENTERED
+        .try_with(|entered| entered.borrow().last().cloned())
+        .ok()
+        .flatten();
+    match &entered {
+        Some(machine) => body(Ok(machine)),
+        None => body(PROCESS.as_ref().map_err(|code| *code)),
+    }
+}

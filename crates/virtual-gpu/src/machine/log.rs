@@ -1,0 +1,71 @@
+//! Where the machine's lines go: to the error output, a file, a function, or only into memory.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use super::settings::Sink;
+
+/// Lines that are kept.
+const KEPT: usize = 4096;
+
+/// A log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    sink: Sink,
+    lines: Mutex<VecDeque<String>>,
+}
+
+impl Log {
+    /// A log that writes to a sink.
+    pub(crate) fn new(sink: Sink) -> Log {
+        Log {
+            sink,
+            lines: Mutex::default(),
+        }
+    }
+
+    /// Writes a line.
+    #[cold]
+    pub(crate) fn line(&self, text: &str) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(text.to_string());
+        drop(lines);
+        self.sink.write(&format!("virtual-gpu: {text}\n"));
+    }
+
+    /// The lines so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
+    }
+}
+
+impl Sink {
+    /// Writes a text; what cannot be written is lost, as there is no one to tell.
+    pub(crate) fn write(&self, text: &str) {
+        match self {
+            Sink::None => {}
+            Sink::Stderr => drop(std::io::stderr().write_all(text.as_bytes())),
+            Sink::Stdout => {
+                let mut out = std::io::stdout();
+                drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+            }
+            Sink::File(path) => {
+                let file = std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path);
+                drop(file.and_then(|mut file| file.write_all(text.as_bytes())));
+            }
+            Sink::Function(function) => function(text),
+        }
+    }
+}
