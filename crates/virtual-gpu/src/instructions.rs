@@ -8,6 +8,8 @@ mod bits;
 mod compare;
 mod control;
 mod convert;
+#[cfg(test)]
+mod exact;
 mod float;
 mod half_float;
 mod integer;
@@ -16,6 +18,8 @@ mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
 mod rounding;
+#[cfg(test)]
+pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod trial;
 mod warp;

@@ -537,3 +537,6 @@ impl Handler for Logic3 {
         Flow::Next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -525,3 +525,6 @@ impl<T: Lane + Rounded> Handler for Test<T> {
         Flow::Next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,8 @@ struct Options {
     flush: bool,
     /// Whether negative results and NaN become zero and the canonical NaN.
     relu: bool,
+    /// Whether the source is f64.
+    from_double: bool,
 }
 
 impl Options {
@@ -34,6 +36,7 @@ impl Options {
             | u64::from(self.saturate) << 9
             | u64::from(self.flush) << 10
             | u64::from(self.relu) << 11
+            | u64::from(self.from_double) << 12
     }
 
     #[inline(always)]
@@ -44,6 +47,7 @@ impl Options {
             saturate: packed >> 9 & 1 != 0,
             flush: packed >> 10 & 1 != 0,
             relu: packed >> 11 & 1 != 0,
+            from_double: packed >> 12 & 1 != 0,
         }
     }
 }
@@ -89,7 +93,11 @@ macro_rules! whole {
                         value.clamp($ty::MIN as i128, $ty::MAX as i128) as $ty
                     }
                     Number::Whole(value) => value as $ty,
-                    // `as` clamps to the range and makes NaN zero, as PTX says of every such conversion.
+                    Number::Real(value) if value.is_nan() => {
+                        // PTX: zero, or the sign bit alone where a type of 64 bits takes part.
+                        if options.from_double || $ty::BITS == 64 { 1 << ($ty::BITS - 1) } else { 0 }
+                    }
+                    // `as` clamps to the range, as PTX says of every such conversion.
                     Number::Real(value) => integral(value, Direction::from_code(options.direction)) as $ty,
                 }
             }
@@ -438,17 +446,23 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     if to == Type::TF32 && from == Type::F32 {
         let value = builder.read(form, 1, from)?;
         let result = builder.write(form, 0, Type::B32)?;
-        let away = rounding == Some("rna");
-        let run = if away {
-            handler::<Map1<ToTf32<true>>>()
-        } else {
-            handler::<Map1<ToTf32<false>>>()
+        let run = match (rounding, options.relu) {
+            (Some("rna"), false) => handler::<Map1<ToTf32<{ AWAY }, false>>>(),
+            (Some("rn"), false) => handler::<Map1<ToTf32<{ EVEN }, false>>>(),
+            (Some("rn"), true) => handler::<Map1<ToTf32<{ EVEN }, true>>>(),
+            (Some("rz"), false) => handler::<Map1<ToTf32<{ CUT }, false>>>(),
+            (Some("rz"), true) => handler::<Map1<ToTf32<{ CUT }, true>>>(),
+            _ => return Err(Refusal::new("unsupported combination of modifiers")),
         };
+        if options.saturate || options.flush {
+            return Err(Refusal::new("unsupported combination of modifiers"));
+        }
         builder.emit(run, &[result], &[value], 0);
         return Ok(());
     }
     let value = builder.read(form, 1, from)?;
     let result = builder.write(form, 0, to)?;
+    options.from_double = from == Type::F64;
     let plain = options == Options::default();
     let only_rounded = !options.saturate && !options.flush && !options.relu;
     let run = plain.then(|| cast(from, to)).flatten();
@@ -468,21 +482,30 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     Ok(())
 }
 
-/// To 10 bits of fraction: to the nearest, ties away from zero or to even.
-struct ToTf32<const AWAY: bool>;
-impl<const AWAY: bool> Function1 for ToTf32<AWAY> {
+/// Roundings to tf32: to the nearest with ties away from zero or to even, and to zero.
+const AWAY: u8 = 0;
+const EVEN: u8 = 1;
+const CUT: u8 = 2;
+
+/// To 10 bits of fraction.
+struct ToTf32<const ROUNDING: u8, const RELU: bool>;
+impl<const ROUNDING: u8, const RELU: bool> Function1 for ToTf32<ROUNDING, RELU> {
     type A = f32;
     type D = u32;
     #[inline(always)]
     fn call(a: f32) -> u32 {
         let bits = a.to_bits();
-        if !a.is_finite() {
-            return if a.is_nan() { 0x7fff_ffff } else { bits };
+        if a.is_nan() {
+            return 0x7fff_ffff;
         }
-        let half = if AWAY {
-            0x1000
-        } else {
-            0xfff + (bits >> 13 & 1)
+        if RELU && a.is_sign_negative() {
+            return 0;
+        }
+        // Infinity stays what it is: its fraction is zero.
+        let half = match ROUNDING {
+            AWAY => 0x1000,
+            EVEN => 0xfff + (bits >> 13 & 1),
+            _ => 0,
         };
         (bits + half) & !0x1fff
     }
@@ -636,7 +659,8 @@ fn to_byte<const FORMAT: u8>(value: f64, relu: bool) -> u32 {
 #[inline(always)]
 fn from_byte<const FORMAT: u8>(byte: u32) -> f16 {
     if FORMAT == E5M2 {
-        return f16::from_bits((byte << 8) as u16);
+        let bits = (byte << 8) as u16;
+        return f16::from_bits(if bits & 0x7fff > 0x7c00 { 0x7fff } else { bits });
     }
     if byte & 0x7f == 0x7f {
         return f16::from_bits(0x7fff);
@@ -716,3 +740,6 @@ impl<const FORMAT: u8> Handler for BytesToHalves<FORMAT> {
         Flow::Next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::rounding::{Direction, Rounded, odd_quotient, odd_root, odd_sum, wide};
+use super::rounding::{Direction, Rounded, canonical, odd_quotient, odd_root, odd_sum, wide};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
@@ -67,7 +67,7 @@ macro_rules! common {
         }
         #[inline(always)]
         fn of(value: f64) -> $ty {
-            value as $ty
+            $ty::rounded(value, Direction::Nearest)
         }
     };
 }
@@ -86,7 +86,7 @@ impl Float for f32 {
     #[inline(always)]
     fn add(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self + other;
+            return canonical(self + other);
         }
         let sum = odd_sum(f64::from(self), f64::from(other));
         if sum == 0.0 && self.to_bits() != other.to_bits() {
@@ -97,14 +97,14 @@ impl Float for f32 {
     #[inline(always)]
     fn mul(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self * other;
+            return canonical(self * other);
         }
         f32::rounded(f64::from(self) * f64::from(other), direction)
     }
     #[inline(always)]
     fn fma(self, b: f32, c: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self.mul_add(b, c);
+            return canonical(self.mul_add(b, c));
         }
         let product = f64::from(self) * f64::from(b);
         let sum = odd_sum(product, f64::from(c));
@@ -116,14 +116,14 @@ impl Float for f32 {
     #[inline(always)]
     fn div(self, other: f32, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return self / other;
+            return canonical(self / other);
         }
         f32::rounded(odd_quotient(f64::from(self), f64::from(other)), direction)
     }
     #[inline(always)]
     fn sqrt(self, direction: Direction) -> f32 {
         if direction == Direction::Nearest {
-            return f32::sqrt(self);
+            return canonical(f32::sqrt(self));
         }
         f32::rounded(odd_root(f64::from(self)), direction)
     }
@@ -170,6 +170,7 @@ const MAX_NAN: u8 = 7;
 const MIN_XORSIGN: u8 = 8;
 const MAX_XORSIGN: u8 = 9;
 const COPYSIGN: u8 = 10;
+const DIV_APPROX: u8 = 11;
 const SQRT: u8 = 20;
 const RCP: u8 = 21;
 const RSQRT: u8 = 22;
@@ -283,6 +284,13 @@ fn two<T: Float, const OPERATION: u8>(a: T, b: T, direction: Direction) -> T {
         SUB => a.add(b.neg(), direction),
         MUL => a.mul(b, direction),
         DIV => a.div(b, direction),
+        DIV_APPROX => {
+            // PTX: a divisor between 2^126 and 2^128 gives what an infinite one does.
+            let magnitude = b.abs().exact();
+            let large = magnitude > f64::from_bits((1023 + 126) << 52) && magnitude.is_finite();
+            let infinity = T::of(f64::INFINITY).with_sign_of(b);
+            a.div(if large { infinity } else { b }, direction)
+        }
         MIN => extremum(a, b, false, false),
         MAX => extremum(a, b, true, false),
         MIN_NAN => extremum(a, b, false, true),
@@ -293,7 +301,12 @@ fn two<T: Float, const OPERATION: u8>(a: T, b: T, direction: Direction) -> T {
             } else {
                 T::of(1.0)
             };
-            extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false).with_sign_of(sign)
+            let result = extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false);
+            if result.is_nan() {
+                result
+            } else {
+                result.with_sign_of(sign)
+            }
         }
         // `copysign.f32 d, a, b`: the sign of a, the rest of b.
         _ => b.with_sign_of(a),
@@ -386,7 +399,8 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     }
     let ftz = form.take("ftz");
     let sat = form.take("sat");
-    let approximate = form.take("approx") | form.take("full");
+    let full = form.take("full");
+    let approximate = form.take("approx") | full;
     let nan = form.take("NaN");
     let xorsign = form.take("xorsign") & form.take("abs");
     let direction = form.take_any(&["rn", "rz", "rm", "rp"]);
@@ -418,6 +432,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "sub" => (of_float!(ty, manner, Two<SUB>), 2),
         "mul" => (of_float!(ty, manner, Two<MUL>), 2),
         "fma" | "mad" => (of_float!(ty, manner, Three<FMA>), 3),
+        "div" if approximate && !full => (of_float!(ty, manner, Two<DIV_APPROX>), 2),
         "div" => (of_float!(ty, manner, Two<DIV>), 2),
         "sqrt" if !double || !approximate => (of_float!(ty, manner, One<SQRT>), 1),
         // Only `.approx.ftz` exists: the low half of the operand is ignored and that of the result zero.
@@ -468,3 +483,6 @@ impl<const OPERATION: u8> Function1 for HighHalf<OPERATION> {
         f64::from_bits(result.flushed().to_bits() & HIGH)
     }
 }
+
+#[cfg(test)]
+mod tests;

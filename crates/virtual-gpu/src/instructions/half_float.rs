@@ -293,3 +293,6 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     builder.emit(run, &[result], &reads, u64::from(around));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,11 +208,12 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         ("mul24", Some("hi")) if ty == Type::U32 => handler::<Map2<Mul24<u32, true>>>(),
         ("mul24", Some("hi")) if ty == Type::S32 => handler::<Map2<Mul24<i32, true>>>(),
         ("mad24", Some("lo")) if ty == Type::U32 => handler::<Map3<Mad24<u32, false>>>(),
-        ("mad24", Some("lo")) if ty == Type::S32 => handler::<Map3<Mad24<i32, false>>>(),
-        ("mad24", Some("hi")) if ty == Type::U32 => handler::<Map3<Mad24<u32, true>>>(),
-        ("mad24", Some("hi")) if ty == Type::S32 && !saturating => {
-            handler::<Map3<Mad24<i32, true>>>()
+        ("mad24", Some("lo")) if ty == Type::S32 && !saturating => {
+            handler::<Map3<Mad24<i32, false>>>()
         }
+        ("mad24", Some("hi")) if ty == Type::U32 => handler::<Map3<Mad24<u32, true>>>(),
+        ("mad24", Some("hi")) if saturating => handler::<Map3<Mad24Saturating>>(),
+        ("mad24", Some("hi")) if ty == Type::S32 => handler::<Map3<Mad24<i32, true>>>(),
         ("div", None) => of_integer!(ty, Map2<Div>),
         ("rem", None) => of_integer!(ty, Map2<Rem>),
         ("min", None) if relu => of_integer_or_halves!(ty, MinRelu),
@@ -294,6 +295,19 @@ impl<T: Low24, const HIGH: bool> Function3 for Mad24<T, HIGH> {
     #[inline(always)]
     fn call(a: T, b: T, c: T) -> T {
         a.product(b, HIGH).add(c)
+    }
+}
+
+/// `mad24.hi.sat.s32`
+struct Mad24Saturating;
+impl Function3 for Mad24Saturating {
+    type A = i32;
+    type B = i32;
+    type C = i32;
+    type D = i32;
+    #[inline(always)]
+    fn call(a: i32, b: i32, c: i32) -> i32 {
+        a.product(b, true).add_saturating(c)
     }
 }
 
@@ -519,3 +533,6 @@ impl<const A: bool, const B: bool, const SHIFT: u32> Function3 for Dot2<A, B, SH
         (i64::from(c) + sum) as u32
     }
 }
+
+#[cfg(test)]
+mod tests;

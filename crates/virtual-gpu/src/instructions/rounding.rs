@@ -115,6 +115,15 @@ fn directed<T: Rounded>(
     }
 }
 
+/// The NaN that GPUs give for every NaN of f32; other values as they are.
+#[inline(always)]
+pub(super) fn canonical(value: f32) -> f32 {
+    const NAN: u32 = 0x7fff_ffff;
+    // On the bits: to the compiler one NaN is as good as another.
+    let bits = value.to_bits();
+    f32::from_bits(if bits & NAN > 0x7f80_0000 { NAN } else { bits })
+}
+
 impl Rounded for f32 {
     #[inline(always)]
     fn exact(self) -> f64 {
@@ -123,7 +132,7 @@ impl Rounded for f32 {
 
     #[inline(always)]
     fn rounded(odd: f64, direction: Direction) -> f32 {
-        let nearest = odd as f32;
+        let nearest = canonical(odd as f32);
         if direction == Direction::Nearest {
             return nearest;
         }
@@ -166,6 +175,10 @@ macro_rules! halves {
 
             #[inline(always)]
             fn rounded(odd: f64, direction: Direction) -> $ty {
+                if odd.is_nan() {
+                    // The only NaN that GPUs give.
+                    return $ty::from_bits(0x7fff);
+                }
                 let nearest = $ty::from_f32(odd_single(odd));
                 if direction == Direction::Nearest {
                     return nearest;

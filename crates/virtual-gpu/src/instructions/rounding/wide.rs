@@ -87,12 +87,15 @@ impl Exact {
 
 /// The sum of two exact values; `None` if it is zero.
 fn sum(a: Exact, b: Exact) -> Option<Exact> {
+    if a.significand == 0 {
+        return (b.significand != 0).then_some(b);
+    }
+    if b.significand == 0 {
+        return Some(a);
+    }
     // The one with the higher top bit is moved up as far as it goes, the other is aligned to it.
     let top = |value: &Exact| value.exponent + 128 - value.significand.leading_zeros() as i32;
     let (high, low) = if top(&a) >= top(&b) { (a, b) } else { (b, a) };
-    if low.significand == 0 {
-        return (high.significand != 0).then_some(high);
-    }
     let up = high.significand.leading_zeros() as i32 - 2;
     let (significand, exponent) = (high.significand << up, high.exponent - up);
     let shift = exponent - low.exponent;
