@@ -70,6 +70,43 @@ impl<T: Lane<Raw = u32>> Lane for Pair<T> {
     }
 }
 
+/// Computes every lane of a slot and keeps those of the mask: `store_lanes!(core, T, slot, |lane| value)`, in `unsafe`.
+/// The value may read the lane with its own number from any register. A macro and not a function of a closure, because
+/// a closure that is not inlined is compiled without the handler's instruction set.
+macro_rules! store_lanes {
+    ($core:expr, $ty:ty, $slot:expr, |$lane:ident| $value:expr) => {{
+        const CHUNK: usize = 8;
+        let core: &$crate::exec::core::Core<'_> = &*$core;
+        // Pointers are used because a source may be the same register.
+        let lanes = core
+            .frame
+            .add($slot as usize)
+            .cast::<<$ty as $crate::exec::lanes::Lane>::Raw>();
+        let all = core.mask | core.dead == u32::MAX;
+        for first in (0..$crate::exec::lanes::WARP).step_by(CHUNK) {
+            let mut values = [<$ty as $crate::exec::lanes::Lane>::Raw::default(); CHUNK];
+            for (offset, slot) in values.iter_mut().enumerate() {
+                let $lane = first + offset;
+                let value: $ty = $value;
+                *slot = $crate::exec::lanes::Lane::to_raw(value);
+            }
+            if !all {
+                let mask = core.mask >> first;
+                for (offset, slot) in values.iter_mut().enumerate() {
+                    if mask >> offset & 1 == 0 {
+                        *slot = *lanes.add(first + offset);
+                    }
+                }
+            }
+            lanes
+                .add(first)
+                .cast::<[<$ty as $crate::exec::lanes::Lane>::Raw; CHUNK]>()
+                .write(values);
+        }
+    }};
+}
+pub(crate) use store_lanes;
+
 impl Core<'_> {
     /// All lanes of a register.
     ///
@@ -146,27 +183,8 @@ impl Core<'_> {
     /// As [`Core::write`].
     #[inline(always)]
     pub(crate) unsafe fn store_lanes<T: Lane>(&self, slot: u32, value: impl Fn(usize) -> T) {
-        const CHUNK: usize = 8;
-        // SAFETY: 32 lanes of `T::Raw` are there; pointers are used because a source may be the same register.
-        let lanes = unsafe { self.frame.add(slot as usize) }.cast::<T::Raw>();
-        let all = self.mask | self.dead == u32::MAX;
-        for first in (0..WARP).step_by(CHUNK) {
-            let mut values = [T::Raw::default(); CHUNK];
-            for (offset, slot) in values.iter_mut().enumerate() {
-                *slot = value(first + offset).to_raw();
-            }
-            if !all {
-                let mask = self.mask >> first;
-                for (offset, slot) in values.iter_mut().enumerate() {
-                    if mask >> offset & 1 == 0 {
-                        // SAFETY: below 32.
-                        *slot = unsafe { *lanes.add(first + offset) };
-                    }
-                }
-            }
-            // SAFETY: the chunk ends at 32 or before.
-            unsafe { lanes.add(first).cast::<[T::Raw; CHUNK]>().write(values) };
-        }
+        // SAFETY: 32 lanes of `T::Raw` are there, and every chunk ends at 32 or before.
+        unsafe { store_lanes!(self, T, slot, |lane| value(lane)) };
     }
 }
 
@@ -214,7 +232,7 @@ impl<F: Function1> Handler for Map1<F> {
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, ..] = inst.slots;
         // SAFETY: the decoder laid the slots out by `F`'s types.
-        unsafe { core.store_lanes(d, |lane| F::call(core.lane(a, lane))) };
+        unsafe { store_lanes!(core, F::D, d, |lane| F::call(core.lane(a, lane))) };
         Flow::Next
     }
 }
@@ -227,7 +245,12 @@ impl<F: Function2> Handler for Map2<F> {
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, b, ..] = inst.slots;
         // SAFETY: the decoder laid the slots out by `F`'s types.
-        unsafe { core.store_lanes(d, |lane| F::call(core.lane(a, lane), core.lane(b, lane))) };
+        unsafe {
+            store_lanes!(core, F::D, d, |lane| F::call(
+                core.lane(a, lane),
+                core.lane(b, lane)
+            ))
+        };
         Flow::Next
     }
 }
@@ -241,9 +264,11 @@ impl<F: Function3> Handler for Map3<F> {
         let [d, a, b, c, ..] = inst.slots;
         // SAFETY: the decoder laid the slots out by `F`'s types.
         unsafe {
-            core.store_lanes(d, |lane| {
-                F::call(core.lane(a, lane), core.lane(b, lane), core.lane(c, lane))
-            });
+            store_lanes!(core, F::D, d, |lane| F::call(
+                core.lane(a, lane),
+                core.lane(b, lane),
+                core.lane(c, lane)
+            ));
         }
         Flow::Next
     }

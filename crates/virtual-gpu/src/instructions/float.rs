@@ -8,7 +8,7 @@ use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Function1, Lane, Map1};
+use crate::exec::lanes::{Function1, Lane, Map1, store_lanes};
 use crate::ptx::ast::Type;
 
 /// Whether the family has the type.
@@ -267,7 +267,7 @@ impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Two<T, OPERATI
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out three registers of the type.
         unsafe {
-            core.store_lanes::<T>(d, |lane| {
+            store_lanes!(core, T, d, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 let b = input::<T>(core.lane(b, lane), around);
                 output(two::<T, OPERATION>(a, b, direction), around)
@@ -322,7 +322,7 @@ impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Three<T, OPERA
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out four registers of the type.
         unsafe {
-            core.store_lanes::<T>(d, |lane| {
+            store_lanes!(core, T, d, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 let b = input::<T>(core.lane(b, lane), around);
                 let c = input::<T>(core.lane(c, lane), around);
@@ -342,7 +342,7 @@ impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for One<T, OPERATI
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out two registers of the type.
         unsafe {
-            core.store_lanes::<T>(d, |lane| {
+            store_lanes!(core, T, d, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 output(one::<T, OPERATION>(a, direction), around)
             });

@@ -10,7 +10,7 @@ use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Lane, Pair};
+use crate::exec::lanes::{Lane, Pair, store_lanes};
 use crate::ptx::ast::Type;
 
 /// Whether the family has the type.
@@ -212,7 +212,7 @@ impl<P: Packed, const OPERATION: u8> Handler for Apply<P, OPERATION> {
         let around = inst.immediate as u8;
         // SAFETY: the decoder laid out as many registers as the operation reads.
         unsafe {
-            core.store_lanes::<P>(d, |lane| {
+            store_lanes!(core, P, d, |lane| {
                 let a: P = core.lane(a, lane);
                 match OPERATION {
                     FMA => {

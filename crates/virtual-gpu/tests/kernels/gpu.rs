@@ -457,7 +457,7 @@ mod machine {
         let mut settings = Settings {
             devices: 1,
             memory: 1 << 30,
-            budget: 300_000_000,
+            budget: 20_000_000,
             ..Settings::default()
         };
         match schedule {
