@@ -398,17 +398,27 @@ macro_rules! fast {
     };
 }
 
+/// NaN as PTX has it.
+#[inline(always)]
+fn canonical(value: f32) -> f32 {
+    if value.is_nan() {
+        f32::from_bits(0x7fff_ffff)
+    } else {
+        value
+    }
+}
+
 fast! {
-    SingleToHalf: f32, Type::F32 => f16, Type::F16, Some("rn"), f16::from_f32;
-    HalfToSingle: f16, Type::F16 => f32, Type::F32, None, f16::to_f32;
-    SingleToBfloat: f32, Type::F32 => bf16, Type::BF16, Some("rn"), bf16::from_f32;
-    BfloatToSingle: bf16, Type::BF16 => f32, Type::F32, None, |a| f32::from_bits(u32::from(a.to_bits()) << 16);
-    DoubleToSingle: f64, Type::F64 => f32, Type::F32, Some("rn"), |a| a as f32;
+    SingleToHalf: f32, Type::F32 => f16, Type::F16, Some("rn"), |a| if a.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f32(a) };
+    HalfToSingle: f16, Type::F16 => f32, Type::F32, None, |a| canonical(a.to_f32());
+    SingleToBfloat: f32, Type::F32 => bf16, Type::BF16, Some("rn"), |a| if a.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f32(a) };
+    BfloatToSingle: bf16, Type::BF16 => f32, Type::F32, None, |a| canonical(f32::from_bits(u32::from(a.to_bits()) << 16));
+    DoubleToSingle: f64, Type::F64 => f32, Type::F32, Some("rn"), |a| canonical(a as f32);
     SignedToSingle: i32, Type::S32 => f32, Type::F32, Some("rn"), |a| a as f32;
     UnsignedToSingle: u32, Type::U32 => f32, Type::F32, Some("rn"), |a| a as f32;
     SingleToSigned: f32, Type::F32 => i32, Type::S32, Some("rzi"), |a| a as i32;
     SingleToUnsigned: f32, Type::F32 => u32, Type::U32, Some("rzi"), |a| a as u32;
-    SingleToWhole: f32, Type::F32 => f32, Type::F32, Some("rni"), f32::round_ties_even;
+    SingleToWhole: f32, Type::F32 => f32, Type::F32, Some("rni"), |a| canonical(a.round_ties_even());
 }
 
 /// Decodes one instruction of the family.

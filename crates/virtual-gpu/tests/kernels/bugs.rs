@@ -361,8 +361,9 @@ fn stack_overflow(gpu: &Gpu) {
             arguments![depth, &out],
         )
     };
-    let codes = [code::ILLEGAL_ADDRESS, code::LAUNCH_FAILED];
-    fails(gpu, &codes, "stack", |gpu, text| run(gpu, text, 1_000_000));
+    fails(gpu, &[code::STACK_ERROR], "stack", |gpu, text| {
+        run(gpu, text, 1_000_000)
+    });
     assert_eq!(run(gpu, TEXT, 4), Ok(()));
 }
 

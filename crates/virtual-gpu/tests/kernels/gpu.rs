@@ -26,6 +26,7 @@ pub(crate) const SCHEDULES: [Schedule; 5] = [
 /// The driver's error codes that the tests expect.
 pub(crate) mod code {
     pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const STACK_ERROR: u32 = 714;
     pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
     pub(crate) const LAUNCH_TIMEOUT: u32 = 702;
     pub(crate) const ASSERT: u32 = 710;
@@ -443,7 +444,7 @@ impl Extent for [u32; 3] {
 
 /// The only place that knows the virtual GPU's own interface.
 mod machine {
-    use virtual_gpu::machine::{Checks, Machine, Settings, Streams};
+    use virtual_gpu::machine::{Checks, Machine, Settings, Sink, Streams};
 
     use super::{Schedule, c_void};
 
@@ -460,20 +461,19 @@ mod machine {
             budget: 20_000_000,
             ..Settings::default()
         };
+        settings.capability = (9, 0);
+        settings.checks = Checks {
+            uninitialized: true,
+            shared_races: true,
+            stream_races: true,
+            leaks: false,
+        };
+        settings.log = Sink::Stderr;
         match schedule {
             Schedule::Parallel => settings.workers = 2,
             Schedule::Seeded(seed) => {
                 settings.workers = 1;
                 settings.seed = Some(seed);
-                // One of the seeds runs with every check on; the others at full speed.
-                if seed == 1 {
-                    settings.checks = Checks {
-                        uninitialized: true,
-                        shared_races: true,
-                        stream_races: true,
-                        leaks: false,
-                    };
-                }
             }
             Schedule::Deferred(seed) => {
                 settings.streams = Streams::Deferred;
