@@ -1,7 +1,7 @@
 //! The symbols of the CUDA driver, answered by a virtual GPU: each forwards to the function of the same name.
 //!
 //! The library is not meant to be installed: it stands in for `libcuda.so.1` only where a program is told to load it.
-#![expect(non_snake_case, reason = "the names of the C interface")]
+#![allow(non_snake_case, reason = "the names of the C interface")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

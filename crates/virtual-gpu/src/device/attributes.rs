@@ -63,7 +63,7 @@ pub(crate) fn limits((major, minor): (u32, u32)) -> Limits {
 pub(crate) fn attribute(number: u32, capability: (u32, u32), device: usize) -> Option<i32> {
     let limits = limits(capability);
     let value = match number {
-        1 | 2 | 3 => MAX_THREADS,
+        1..=3 => MAX_THREADS,
         4 => MAX_BLOCK[2],
         5 => MAX_GRID[0],
         6 | 7 => MAX_GRID[1],

@@ -22,7 +22,9 @@ fn fill(
 ) -> Outcome<Fill> {
     let wraps = || Failure::invalid("a memset that wraps around");
     let width = width.checked_mul(u64::from(element)).ok_or_else(wraps)?;
-    if to % u64::from(element) != 0 || height > 1 && pitch % u64::from(element) != 0 {
+    if !to.is_multiple_of(u64::from(element))
+        || height > 1 && !pitch.is_multiple_of(u64::from(element))
+    {
         return Err(Failure::invalid(format!(
             "{to:#x} with pitch {pitch} is not aligned to {element} bytes"
         )));

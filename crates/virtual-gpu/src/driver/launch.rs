@@ -139,8 +139,8 @@ unsafe fn parameters(function: &Function, given: &Arguments) -> Outcome<Vec<u8>>
         let value = unsafe { given.extra.add(2 * pair + 1).read_unaligned() };
         match key {
             1 => buffer = value.cast_const().cast(),
-            // SAFETY: the C interface's contract: a pointer to the size.
             2 => {
+                // SAFETY: the C interface's contract: a pointer to the size.
                 bytes = unsafe {
                     get(
                         value.cast::<usize>().cast_const(),

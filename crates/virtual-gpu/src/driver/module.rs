@@ -193,11 +193,11 @@ pub(crate) unsafe fn image_text<'i>(image: *const c_void) -> Outcome<&'i str> {
 /// The newest PTX that a CUDA version loads.
 fn newest_ptx(driver_version: i32) -> (u32, u32) {
     match driver_version {
-        ..=11099 => (7, driver_version as u32 / 10 % 100),
-        12000..=12050 => (8, driver_version as u32 / 10 % 100),
-        12060 => (8, 5),
-        ..=12080 => (8, 7),
-        ..=12999 => (8, 8),
+        ..12000 => (7, driver_version as u32 / 10 % 100),
+        12000..12060 => (8, driver_version as u32 / 10 % 100),
+        12060..12080 => (8, 5),
+        12080..12090 => (8, 7),
+        12090..13000 => (8, 8),
         _ => (9, driver_version as u32 / 10 % 100),
     }
 }

@@ -259,7 +259,7 @@ pub(super) unsafe fn cuStreamCopyAttributes(call: &Call<'_>, dst: Handle, src: H
 /// Fails if a value in memory is not aligned or not allocated.
 fn check_value(state: &State, address: u64, wide: bool) -> Outcome {
     let size = if wide { 8 } else { 4 };
-    if address % size != 0 {
+    if !address.is_multiple_of(size) {
         return Err(Failure::invalid(format!(
             "{address:#x} is not aligned to {size} bytes"
         )));

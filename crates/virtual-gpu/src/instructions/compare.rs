@@ -99,7 +99,7 @@ macro_rules! compared {
     ($($ty:ident)*) => {$(
         impl Compared for $ty {
             #[inline(always)]
-            #[allow(clippy::eq_op, reason = "a float that differs from itself is NaN; one formula for all types")]
+            #[allow(clippy::eq_op, clippy::double_comparisons, reason = "with NaN these are not what they look like")]
             fn holds<const COMPARISON: u8>(self, other: $ty) -> bool {
                 match COMPARISON {
                     EQ => self == other,

@@ -313,10 +313,7 @@ impl Function3 for Mad24Saturating {
 
 /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`.
 fn carry(form: &mut Form<'_>, builder: &mut Builder<'_>, carry_out: bool) -> Result<(), Refusal> {
-    let high = match form.take_any(&["lo", "hi"]) {
-        Some("hi") => true,
-        _ => false,
-    };
+    let high = form.take_any(&["lo", "hi"]) == Some("hi");
     let ty = form.take_type()?;
     form.done()?;
     let long = match ty {

@@ -332,7 +332,7 @@ fn counting() {
             "u32",
             &[&name],
             &words,
-            |row| u64::from(ones(row[0]).last().map_or(bits, |top| bits - 1 - top)),
+            |row| u64::from(ones(row[0]).next_back().map_or(bits, |top| bits - 1 - top)),
         );
         check(
             &format!("brev.{name} %d0, %a0;"),
@@ -349,7 +349,7 @@ fn counting() {
                 } else {
                     word
                 };
-                ones(word).last()
+                ones(word).next_back()
             };
             check(
                 &format!("bfind.{name} %d0, %a0;"),

@@ -278,7 +278,8 @@ fn floats_to_floats() {
 fn flushing() {
     let rows = float_rows("f32", F32);
     for (modifier, mode) in MODES {
-        for (to, target) in [("f16", F16)] {
+        {
+            let (to, target) = ("f16", F16);
             exactly(
                 &format!("cvt.{modifier}.ftz"),
                 to,

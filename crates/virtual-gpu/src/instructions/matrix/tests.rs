@@ -110,7 +110,7 @@ places! {
     a_m16n8k8_single: |g, t, i| (if i == 0 || i == 2 { g } else { g + 8 }, if i < 2 { t } else { t + 4 });
     b_m16n8k8_single: |g, t, i| (if i == 0 { t } else { t + 4 }, g);
     a_m8n8k4: |g, t, _i| (g, t);
-    a_m16n8k16_double: |g, t, i| (if i % 2 == 0 { g } else { g + 8 }, i / 2 * 4 + t);
+    a_m16n8k16_double: |g, t, i| (if i.is_multiple_of(2) { g } else { g + 8 }, i / 2 * 4 + t);
     b_m16n8k16_double: |g, t, i| (t + 4 * i, g);
     a_m8n8k16: |g, t, i| (g, t * 4 + i);
     b_m8n8k16: |g, t, i| (t * 4 + i, g);
