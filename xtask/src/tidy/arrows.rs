@@ -158,6 +158,10 @@ fn manifest_arrows(manifest: &str) -> BTreeMap<String, usize> {
 /// The folder in `crates/` of a package of this workspace.
 fn short_name(package: &str) -> Option<&str> {
     let package = package.trim_matches('"');
+    // Products of their own have no prefix.
+    if ["virtual-gpu", "virtual-cuda"].contains(&package) {
+        return Some(package);
+    }
     match package.strip_prefix(PREFIX)? {
         "" => Some(package),
         rest => rest.strip_prefix('-'),
