@@ -79,6 +79,22 @@ struct Rows {
     height: usize,
 }
 
+impl Rows {
+    fn new(to: u64, pitch: usize, width: usize, height: usize) -> Rows {
+        Rows {
+            to,
+            pitch,
+            width,
+            height,
+        }
+    }
+
+    /// A single row of so many elements.
+    fn one(to: u64, width: usize) -> Rows {
+        Rows::new(to, 0, width, 1)
+    }
+}
+
 fn set(call: &Call<'_>, rows: Rows, value: u32, element: u32, stream: Option<Handle>) -> Outcome {
     let (mut state, context) = call.current()?;
     let target = state.stream(context, stream.map_or(0, number))?;
@@ -105,18 +121,7 @@ fn set(call: &Call<'_>, rows: Rows, value: u32, element: u32, stream: Option<Han
 }
 
 pub(super) unsafe fn cuMemsetD8_v2(call: &Call<'_>, dst_device: u64, uc: u8, n: usize) -> Outcome {
-    set(
-        call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
-        u32::from(uc),
-        1,
-        None,
-    )
+    set(call, Rows::one(dst_device, n), u32::from(uc), 1, None)
 }
 
 pub(super) unsafe fn cuMemsetD8Async(
@@ -128,12 +133,7 @@ pub(super) unsafe fn cuMemsetD8Async(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
+        Rows::one(dst_device, n),
         u32::from(uc),
         1,
         Some(h_stream),
@@ -150,12 +150,7 @@ pub(super) unsafe fn cuMemsetD2D8_v2(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         u32::from(uc),
         1,
         None,
@@ -173,12 +168,7 @@ pub(super) unsafe fn cuMemsetD2D8Async(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         u32::from(uc),
         1,
         Some(h_stream),
@@ -191,18 +181,7 @@ pub(super) unsafe fn cuMemsetD16_v2(
     us: u16,
     n: usize,
 ) -> Outcome {
-    set(
-        call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
-        u32::from(us),
-        2,
-        None,
-    )
+    set(call, Rows::one(dst_device, n), u32::from(us), 2, None)
 }
 
 pub(super) unsafe fn cuMemsetD16Async(
@@ -214,12 +193,7 @@ pub(super) unsafe fn cuMemsetD16Async(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
+        Rows::one(dst_device, n),
         u32::from(us),
         2,
         Some(h_stream),
@@ -236,12 +210,7 @@ pub(super) unsafe fn cuMemsetD2D16_v2(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         u32::from(us),
         2,
         None,
@@ -259,12 +228,7 @@ pub(super) unsafe fn cuMemsetD2D16Async(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         u32::from(us),
         2,
         Some(h_stream),
@@ -277,18 +241,7 @@ pub(super) unsafe fn cuMemsetD32_v2(
     ui: c_uint,
     n: usize,
 ) -> Outcome {
-    set(
-        call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
-        ui,
-        4,
-        None,
-    )
+    set(call, Rows::one(dst_device, n), ui, 4, None)
 }
 
 pub(super) unsafe fn cuMemsetD32Async(
@@ -298,18 +251,7 @@ pub(super) unsafe fn cuMemsetD32Async(
     n: usize,
     h_stream: Handle,
 ) -> Outcome {
-    set(
-        call,
-        Rows {
-            to: dst_device,
-            pitch: 0,
-            width: n,
-            height: 1,
-        },
-        ui,
-        4,
-        Some(h_stream),
-    )
+    set(call, Rows::one(dst_device, n), ui, 4, Some(h_stream))
 }
 
 pub(super) unsafe fn cuMemsetD2D32_v2(
@@ -322,12 +264,7 @@ pub(super) unsafe fn cuMemsetD2D32_v2(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         ui,
         4,
         None,
@@ -345,12 +282,7 @@ pub(super) unsafe fn cuMemsetD2D32Async(
 ) -> Outcome {
     set(
         call,
-        Rows {
-            to: dst_device,
-            pitch: dst_pitch,
-            width,
-            height,
-        },
+        Rows::new(dst_device, dst_pitch, width, height),
         ui,
         4,
         Some(h_stream),

@@ -10,6 +10,7 @@ use super::clock::{Clock, Ordered, join};
 use super::error::{Failure, Outcome, code, describe};
 use super::state::{Command, State, StreamKind};
 use super::work::{Surroundings, Trouble, Work, execute, stack_of};
+use crate::exec::block::{MIX_STEP, mix};
 use crate::machine::{Machine, Streams};
 
 /// Commands that a deferred stream holds before the oldest are run.
@@ -374,12 +375,8 @@ impl State {
 
     /// A random number below a bound (0 for a bound of 0).
     pub(crate) fn random_below(&mut self, bound: usize) -> usize {
-        // SplitMix64.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.random;
-        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^= value >> 31;
+        let value = mix(self.random);
+        self.random = self.random.wrapping_add(MIX_STEP);
         if bound == 0 {
             0
         } else {

@@ -19,6 +19,7 @@ use crate::device::address_space::{AddressSpace, Origin, Policy};
 use crate::device::host_memory::{self, HostRanges};
 use crate::device::view::{Mappings, View};
 use crate::device::{RESERVED_INDEX, range_of};
+use crate::exec::block::MIX_STEP;
 use crate::machine::{Machine, Settings};
 
 /// A device.
@@ -216,7 +217,7 @@ impl State {
             history: Arc::default(),
             sequence: 0,
             launches: 0,
-            random: settings.seed.unwrap_or(0) ^ 0x9e37_79b9_7f4a_7c15,
+            random: settings.seed.unwrap_or(0) ^ MIX_STEP,
             preferences: HashMap::new(),
             next_handle: 0,
         };

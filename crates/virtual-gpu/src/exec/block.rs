@@ -184,9 +184,12 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     }
 }
 
-/// A well-mixed number from another (the finaliser of SplitMix64).
+/// From one state of SplitMix64 to the next.
+pub(crate) const MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The well-mixed number that SplitMix64 gives in a state.
 pub(crate) fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = seed.wrapping_add(MIX_STEP);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31

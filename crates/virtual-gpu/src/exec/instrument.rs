@@ -3,8 +3,8 @@
 
 use super::core::Core;
 use super::instruction::{Flow, Inst};
-use super::lanes::WARP;
-use super::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use super::lanes::{WARP, lanes_of};
+use super::memory::resolved;
 use crate::check::shared::{Finding, Stamp};
 use crate::fault::FaultKind;
 use crate::instructions::Access;
@@ -12,17 +12,6 @@ use crate::ptx::ast::Space;
 
 /// Banks of shared memory, of 4 bytes each.
 const BANKS: usize = 32;
-
-/// The space that a generic address lies in, and the address there.
-fn resolved(space: Space, address: u64) -> (Space, u64) {
-    match (space, address & 0xff << 56) {
-        (Space::Generic, SHARED_WINDOW) => (Space::Shared, address - SHARED_WINDOW),
-        (Space::Generic, LOCAL_WINDOW) => (Space::Local, address - LOCAL_WINDOW),
-        (Space::Generic, PARAM_WINDOW) => (Space::Param, address - PARAM_WINDOW),
-        (Space::Generic | Space::Const, _) => (Space::Global, address),
-        _ => (space, address),
-    }
-}
 
 impl Core<'_> {
     /// Looks at one access of the lanes in the mask. What is out of bounds is left to the access itself.
@@ -40,7 +29,7 @@ impl Core<'_> {
             self.count(addresses, space, size, access);
         }
         let mask = self.mask;
-        for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+        for lane in lanes_of(mask) {
             self.check_access(inst, lane, space, addresses[lane], size, access)?;
         }
         Ok(())
@@ -54,7 +43,7 @@ impl Core<'_> {
         size: u64,
         access: Access,
     ) {
-        let lanes = (0..WARP).filter(|lane| self.mask >> lane & 1 != 0);
+        let lanes = lanes_of(self.mask);
         let resolved: Vec<(Space, u64)> =
             lanes.map(|lane| resolved(space, addresses[lane])).collect();
         let of = |wanted: Space| {

@@ -70,6 +70,23 @@ impl<T: Lane<Raw = u32>> Lane for Pair<T> {
     }
 }
 
+/// The lanes that a mask names, from the lowest on.
+#[inline(always)]
+pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> + Clone {
+    (0..WARP).filter(move |lane| mask >> lane & 1 != 0)
+}
+
+/// The lanes of `mask` whose value is that of its lowest lane.
+#[inline(always)]
+pub(crate) fn same<T: Copy + PartialEq>(values: &[T; WARP], mask: u32) -> u32 {
+    let value = values[mask.trailing_zeros() as usize];
+    let mut equal = 0;
+    for (lane, other) in values.iter().enumerate() {
+        equal |= u32::from(*other == value) << lane;
+    }
+    equal & mask
+}
+
 /// Computes every lane of a slot and keeps those of the mask: `store_lanes!(core, T, slot, |lane| value)`, in `unsafe`.
 /// The value may read the lane with its own number from any register. A macro and not a function of a closure, because
 /// a closure that is not inlined is compiled without the handler's instruction set.
@@ -223,6 +240,20 @@ pub(crate) trait Function3 {
     /// The function; must be total.
     fn call(a: Self::A, b: Self::B, c: Self::C) -> Self::D;
 }
+
+/// Functions of one lane that are generic over a kind of number: `Name: Function2(a: A = T, b: B = T) -> T = formula;`.
+macro_rules! lane_functions {
+    ($bound:ident; $($name:ident: $trait:ident($($arg:ident: $arg_ty:ident = $arg_type:ty),*) -> $result:ty = $body:expr;)*) => {$(
+        struct $name<T>(PhantomData<T>);
+        impl<T: $bound> $trait for $name<T> {
+            $(type $arg_ty = $arg_type;)*
+            type D = $result;
+            #[inline(always)]
+            fn call($($arg: $arg_type),*) -> $result { $body }
+        }
+    )*};
+}
+pub(crate) use lane_functions;
 
 /// `slots = [d, a]`
 pub(crate) struct Map1<F>(PhantomData<F>);

@@ -2,6 +2,7 @@
 //! devices, contexts and pools.
 
 use crate::check::Shadow;
+use crate::ptx::ast::Space;
 
 /// Where the shared window starts in generic addresses; a window has 2^32 bytes. Device memory lies elsewhere.
 pub(crate) const SHARED_WINDOW: u64 = 1 << 56;
@@ -9,6 +10,18 @@ pub(crate) const SHARED_WINDOW: u64 = 1 << 56;
 pub(crate) const LOCAL_WINDOW: u64 = 2 << 56;
 /// Where the window of kernel parameters starts.
 pub(crate) const PARAM_WINDOW: u64 = 3 << 56;
+
+/// The space that a generic address lies in, and the address there.
+#[inline(always)]
+pub(crate) fn resolved(space: Space, address: u64) -> (Space, u64) {
+    match (space, address & 0xff << 56) {
+        (Space::Generic, SHARED_WINDOW) => (Space::Shared, address - SHARED_WINDOW),
+        (Space::Generic, LOCAL_WINDOW) => (Space::Local, address - LOCAL_WINDOW),
+        (Space::Generic, PARAM_WINDOW) => (Space::Param, address - PARAM_WINDOW),
+        (Space::Generic | Space::Const, _) => (Space::Global, address),
+        _ => (space, address),
+    }
+}
 
 /// A stretch of device addresses with the host memory behind it.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use super::code::Code;
-use super::lanes::WARP;
+use super::lanes::{WARP, lanes_of};
 
 /// Lanes that share a program counter.
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ impl LocalMemory {
 
     /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
     pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
-        for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+        for lane in lanes_of(mask) {
             let start = lane * self.per_lane;
             let from = start + from as usize;
             self.bytes

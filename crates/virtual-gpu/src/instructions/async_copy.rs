@@ -9,7 +9,7 @@ use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
-use crate::exec::lanes::WARP;
+use crate::exec::lanes::{WARP, lanes_of};
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Space, Type};
 
@@ -160,7 +160,7 @@ fn issue(
         core.count(to, Space::Shared, u64::from(size), Access::Write);
     }
     let mask = core.mask;
-    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+    for lane in lanes_of(mask) {
         let taken = if ignored >> lane & 1 != 0 {
             0
         } else {

@@ -11,7 +11,7 @@ use crate::decode::{Builder, Form, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Lane, Pair, WARP};
+use crate::exec::lanes::{Lane, Pair, WARP, lanes_of};
 use crate::ptx::ast::{Operand, Space, Type};
 
 /// Decodes one instruction of the family.
@@ -510,7 +510,7 @@ unsafe fn each_lane<T>(
     }
     let mut pointers = [std::ptr::null_mut(); WARP];
     let mask = core.mask;
-    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+    for lane in lanes_of(mask) {
         match core.locate_unchecked(
             inst,
             lane,
@@ -524,7 +524,7 @@ unsafe fn each_lane<T>(
             Err(flow) => return flow,
         }
     }
-    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+    for lane in lanes_of(mask) {
         apply(core, lane, pointers[lane]);
     }
     Flow::Next

@@ -4,7 +4,7 @@ use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
-use crate::exec::lanes::WARP;
+use crate::exec::lanes::{WARP, lanes_of};
 use crate::exec::warp::{Arrival, BarrierReduction, GroupState, Reduction};
 use crate::fault::FaultKind;
 use crate::ptx::ast::Type;
@@ -293,7 +293,7 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
     };
     let (id, count) = (ids[first], counts[first]);
     let counted = inst.immediate & COUNTED != 0;
-    let lanes = (0..WARP).filter(|lane| core.mask >> lane & 1 != 0);
+    let lanes = lanes_of(core.mask);
     if lanes
         .clone()
         .any(|lane| ids[lane] != id || counted && counts[lane] != count)

@@ -6,7 +6,7 @@ use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3};
+use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, lane_functions};
 use crate::ptx::ast::{Operand, Type};
 
 /// Decodes one instruction of the family.
@@ -258,19 +258,8 @@ macro_rules! bits {
 
 bits!(u16 i16 u32 i32 u64 i64);
 
-macro_rules! functions {
-    ($($name:ident: $trait:ident($($arg:ident: $arg_ty:ident = $arg_type:ty),*) -> $result:ty = $body:expr;)*) => {$(
-        struct $name<T>(PhantomData<T>);
-        impl<T: Bits> $trait for $name<T> {
-            $(type $arg_ty = $arg_type;)*
-            type D = $result;
-            #[inline(always)]
-            fn call($($arg: $arg_type),*) -> $result { $body }
-        }
-    )*};
-}
-
-functions! {
+lane_functions! {
+    Bits;
     And: Function2(a: A = T, b: B = T) -> T = a.and(b);
     Or: Function2(a: A = T, b: B = T) -> T = a.or(b);
     Xor: Function2(a: A = T, b: B = T) -> T = a.xor(b);

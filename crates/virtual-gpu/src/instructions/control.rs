@@ -5,7 +5,7 @@ use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::{CallSite, Class, FUNCTION_WINDOW};
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
-use crate::exec::lanes::WARP;
+use crate::exec::lanes::{lanes_of, same};
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Space, Symbol, Table, Type};
 
@@ -133,9 +133,7 @@ impl Handler for IndexedBranch {
                 let message = format!("brx.idx of {} with {} targets", indices[lane], table.len());
                 return core.fail(inst, lane, FaultKind::InvalidPc, message);
             };
-            let same = (0..WARP)
-                .filter(|&other| left >> other & 1 != 0 && indices[other] == indices[lane]);
-            let mask = same.fold(0, |mask, other| mask | 1 << other);
+            let mask = same(&indices, left);
             if all && mask == core.active {
                 core.target = target;
                 return Flow::Jump;
@@ -324,9 +322,7 @@ impl Handler for IndirectCall {
         while left != 0 {
             let lane = left.trailing_zeros() as usize;
             let address = addresses[lane];
-            let same =
-                (0..WARP).filter(|&other| left >> other & 1 != 0 && addresses[other] == address);
-            let mask = same.fold(0, |mask, other| mask | 1 << other);
+            let mask = same(&addresses, left);
             left &= !mask;
             let offset = address.wrapping_sub(FUNCTION_WINDOW);
             let index = if offset % 16 == 0 {
@@ -384,7 +380,7 @@ fn extern_call(core: &mut Core<'_>, inst: &Inst) -> Flow {
         );
     };
     let (base, mask) = (core.local_base, core.mask);
-    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+    for lane in lanes_of(mask) {
         let arguments: Vec<Vec<u8>> = site
             .arguments
             .iter()

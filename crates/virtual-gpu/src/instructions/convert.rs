@@ -9,7 +9,7 @@ use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler, plain_handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, WARP};
+use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, lanes_of};
 use crate::ptx::ast::Type;
 
 /// What a conversion is asked for besides its types, packed into the immediate.
@@ -293,7 +293,7 @@ impl<S: Lane<Raw: Register>, D: Lane<Raw: Register>> Handler for Convert<S, D> {
                 "unknown types".to_string(),
             );
         };
-        for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+        for lane in lanes_of(core.mask) {
             // SAFETY: the decoder laid the slots out by the types' widths.
             unsafe {
                 let raw: S = core.lane(a, lane);

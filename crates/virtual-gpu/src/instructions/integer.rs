@@ -7,7 +7,9 @@ use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, Pair, WARP};
+use crate::exec::lanes::{
+    Function1, Function2, Function3, Lane, Map1, Map2, Map3, Pair, lane_functions, lanes_of,
+};
 use crate::ptx::ast::Type;
 
 /// An integer type with PTX's arithmetic: wrapping, and total.
@@ -92,20 +94,8 @@ integers! {
     i64, u64, i64, i128;
 }
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident: $trait:ident($($arg:ident: $arg_ty:ident = $arg_type:ty),*) -> $result:ty = $body:expr;)*) => {$(
-        $(#[$doc])*
-        struct $name<T>(PhantomData<T>);
-        impl<T: Integer> $trait for $name<T> {
-            $(type $arg_ty = $arg_type;)*
-            type D = $result;
-            #[inline(always)]
-            fn call($($arg: $arg_type),*) -> $result { $body }
-        }
-    )*};
-}
-
-functions! {
+lane_functions! {
+    Integer;
     Add: Function2(a: A = T, b: B = T) -> T = a.add(b);
     AddSaturating: Function2(a: A = T, b: B = T) -> T = a.add_saturating(b);
     Sub: Function2(a: A = T, b: B = T) -> T = a.sub(b);
@@ -425,7 +415,7 @@ impl<T: Carrying, const KIND: u8, const HIGH: bool, const SIGNED: bool> Handler
         unsafe {
             let carry = core.predicate(carry);
             let mut flags = 0;
-            for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+            for lane in lanes_of(core.mask) {
                 let (x, y, z): (T, T, T) =
                     (core.lane(a, lane), core.lane(b, lane), core.lane(c, lane));
                 let carry = carry >> lane & 1 != 0;

@@ -7,8 +7,8 @@ use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Lane, WARP};
-use crate::exec::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use crate::exec::lanes::{Lane, WARP, lanes_of};
+use crate::exec::memory::resolved;
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Base, Operand, Space, Symbol, Type};
 
@@ -22,9 +22,6 @@ pub(crate) enum Access {
     /// Bytes are read and written at once.
     Atomic,
 }
-
-/// Where the window of a generic address starts, by its top byte.
-const WINDOW: u64 = 0xff << 56;
 
 impl Core<'_> {
     /// Host memory of `size` bytes at an address of a space, for one lane; a failed check is a fault. The address must
@@ -67,17 +64,11 @@ impl Core<'_> {
             );
             return Err(self.fail(inst, lane, FaultKind::Misaligned, message));
         }
-        match space {
-            Space::Generic => match address & WINDOW {
-                SHARED_WINDOW => self.in_shared(inst, lane, address - SHARED_WINDOW, size, access),
-                LOCAL_WINDOW => self.in_local(inst, lane, address - LOCAL_WINDOW, size, access),
-                PARAM_WINDOW => self.in_params(inst, lane, address - PARAM_WINDOW, size, access),
-                _ => self.in_global(inst, lane, address, size, access),
-            },
-            Space::Global | Space::Const => self.in_global(inst, lane, address, size, access),
-            Space::Shared => self.in_shared(inst, lane, address, size, access),
-            Space::Local => self.in_local(inst, lane, address, size, access),
-            Space::Param => self.in_params(inst, lane, address, size, access),
+        match resolved(space, address) {
+            (Space::Shared, address) => self.in_shared(inst, lane, address, size, access),
+            (Space::Local, address) => self.in_local(inst, lane, address, size, access),
+            (Space::Param, address) => self.in_params(inst, lane, address, size, access),
+            (_, address) => self.in_global(inst, lane, address, size, access),
         }
     }
 
@@ -535,19 +526,10 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
             Pointers::Scattered(pointers) => {
                 // SAFETY: pointers of lanes in the mask are valid for `COUNT` elements; the others are not read.
                 unsafe {
-                    if core.mask == u32::MAX {
-                        for lane in 0..WARP {
-                            let values = pointers[lane].cast::<[T; COUNT]>().read_unaligned();
-                            for part in 0..COUNT {
-                                core.set_lane(inst.slots[part], lane, values[part]);
-                            }
-                        }
-                    } else {
-                        for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
-                            let values = pointers[lane].cast::<[T; COUNT]>().read_unaligned();
-                            for part in 0..COUNT {
-                                core.set_lane(inst.slots[part], lane, values[part]);
-                            }
+                    for lane in lanes_of(core.mask) {
+                        let values = pointers[lane].cast::<[T; COUNT]>().read_unaligned();
+                        for part in 0..COUNT {
+                            core.set_lane(inst.slots[part], lane, values[part]);
                         }
                     }
                 }
@@ -582,7 +564,7 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
                 }
             },
             Pointers::Scattered(pointers) => {
-                for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+                for lane in lanes_of(core.mask) {
                     // SAFETY: pointers of lanes in the mask are valid for `COUNT` elements.
                     unsafe {
                         for part in 0..COUNT {
@@ -681,7 +663,7 @@ unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
         }
     }
     let mut pointers = [std::ptr::null_mut(); WARP];
-    for lane in (0..WARP).filter(|lane| mask >> lane & 1 != 0) {
+    for lane in lanes_of(mask) {
         let size = size as u32;
         let pointer = core.locate(inst, lane, space, addresses[lane], size, size, access)?;
         pointers[lane] = pointer.cast();

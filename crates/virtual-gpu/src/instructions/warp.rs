@@ -10,7 +10,7 @@ use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Lane, WARP};
+use crate::exec::lanes::{Lane, WARP, lanes_of, same};
 use crate::exec::warp::{Group, GroupState};
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Type};
@@ -230,17 +230,6 @@ impl Members {
     }
 }
 
-/// The lanes of `mask` whose value is that of its lowest lane.
-#[inline(always)]
-fn same<T: Copy + PartialEq>(values: &[T; WARP], mask: u32) -> u32 {
-    let value = values[mask.trailing_zeros() as usize];
-    let mut equal = 0;
-    for (lane, other) in values.iter().enumerate() {
-        equal |= u32::from(*other == value) << lane;
-    }
-    equal & mask
-}
-
 /// The members of an instruction whose member mask is in `slot`; `Err` is what it returns when it cannot go on.
 ///
 /// # Safety
@@ -276,7 +265,7 @@ unsafe fn members(core: &mut Core<'_>, inst: &Inst, slot: u32) -> Result<Members
 #[inline(never)]
 fn assemble(core: &mut Core<'_>, inst: &Inst, named: [u32; WARP]) -> Result<Members, Flow> {
     let mut complete = 0;
-    for lane in (0..WARP).filter(|lane| core.mask >> lane & 1 != 0) {
+    for lane in lanes_of(core.mask) {
         if named[lane] >> lane & 1 == 0 {
             let message = format!(
                 "the member mask {:#010x} does not name the lane that uses it, {lane}",
