@@ -51,8 +51,9 @@ fn every_kernel_of_the_corpus_decodes() {
     assert!(kernels >= 60);
 }
 
-/// The median time of ten runs, in milliseconds.
+/// The median time of eleven runs, in milliseconds.
 fn milliseconds(mut run: impl FnMut()) -> f64 {
+    run();
     let mut times: Vec<f64> = (0..11)
         .map(|_| {
             let start = Instant::now();
@@ -64,43 +65,65 @@ fn milliseconds(mut run: impl FnMut()) -> f64 {
     times[times.len() / 2]
 }
 
-#[test]
-#[ignore = "a measurement, run by hand on a quiet machine"]
-fn speed_of_matrix_products() {
-    let text =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/gemm.ptx"))
-            .expect("a text");
-    let mut rig = Rig::new(&text);
-    let size = 256usize;
-    let values: Vec<f32> = (0..size * size)
+/// A rig with a module of the corpus.
+fn rig_of(module: &str) -> Rig {
+    let path = format!("{}/kernels/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"));
+    Rig::new(&std::fs::read_to_string(path).expect("a text"))
+}
+
+const SIZE: usize = 256;
+
+/// Values of a square matrix: small integers, so that every sum is exact.
+fn values() -> Vec<f32> {
+    (0..SIZE * SIZE)
         .map(|index| (index % 13) as f32 - 6.0)
-        .collect();
-    let (a, b) = (
-        rig.filled(&values[..].bytes()),
-        rig.filled(&values[..].bytes()),
-    );
-    let c = rig.buffer(4 * size * size);
+        .collect()
+}
+
+/// Checks some elements of the product of [`values`] with itself.
+fn check_product(bytes: &[u8]) {
+    let values = values();
+    for (row, column) in [(0, 0), (3, 200), (255, 255), (100, 7)] {
+        let expected: f32 = (0..SIZE)
+            .map(|k| values[row * SIZE + k] * values[k * SIZE + column])
+            .sum();
+        let element = bytes[4 * (row * SIZE + column)..][..4].try_into();
+        assert_eq!(f32::from_le_bytes(element.expect("four bytes")), expected);
+    }
+}
+
+/// Times a kernel that multiplies [`values`], given as bytes, on one thread and on two.
+fn time_product(module: &str, kernel: &str, matrix: &[u8], grid: [u32; 3], threads: [u32; 3]) {
+    let mut rig = rig_of(module);
+    let (a, b) = (rig.filled(matrix), rig.filled(matrix));
+    let c = rig.buffer(4 * SIZE * SIZE);
     for workers in [1, 2] {
         rig.options.workers = workers;
         let time = milliseconds(|| {
-            let n = (size as i32).bytes();
+            let n = (SIZE as i32).bytes();
             let params: [&[u8]; 6] = [&a.bytes(), &b.bytes(), &c.bytes(), &n, &n, &n];
-            rig.launch("sgemm_tiled", [4, 4, 1], [256, 1, 1], 0, &params)
+            rig.launch(kernel, grid, threads, 0, &params)
                 .unwrap_or_else(|fault| panic!("{fault}"));
         });
-        println!("sgemm 256^3, {workers} threads: {time:.2} ms");
+        println!("{kernel} 256^3, {workers} threads: {time:.2} ms");
     }
-    let bytes = rig.read(c);
-    let element = |row: usize, column: usize| {
-        let start = 4 * (row * size + column);
-        f32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"))
-    };
-    let expected = |row: usize, column: usize| -> f32 {
-        (0..size)
-            .map(|k| values[row * size + k] * values[k * size + column])
-            .sum()
-    };
-    for (row, column) in [(0, 0), (3, 200), (255, 255), (100, 7)] {
-        assert_eq!(element(row, column), expected(row, column));
-    }
+    check_product(&rig.read(c));
+}
+
+#[test]
+#[ignore = "a measurement, run by hand on a quiet machine"]
+fn speed_of_matrix_products() {
+    let values = values();
+    time_product(
+        "gemm",
+        "sgemm_tiled",
+        &values[..].bytes(),
+        [4, 4, 1],
+        [256, 1, 1],
+    );
+    let halves: Vec<u8> = values
+        .iter()
+        .flat_map(|value| half::bf16::from_f32(*value).to_bits().to_le_bytes())
+        .collect();
+    time_product("gemm_mma", "gemm_mma_bf16", &halves, [4, 4, 1], [128, 1, 1]);
 }

@@ -1,8 +1,10 @@
 //! For tests: runs a kernel of a PTX text on plain buffers, without a driver.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::decode;
+use crate::exec::code::Kernel;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
 use crate::fault::Fault;
@@ -17,6 +19,8 @@ pub(crate) struct Rig {
     addresses: Vec<u64>,
     buffers: Vec<Vec<u64>>,
     lengths: Vec<usize>,
+    /// Decoded entries, by their index in the module.
+    kernels: HashMap<u32, Arc<Kernel>>,
     /// How kernels are run.
     pub(crate) options: Options,
     /// What kernels have printed.
@@ -69,6 +73,7 @@ impl Rig {
             addresses: Vec::new(),
             buffers: Vec::new(),
             lengths: Vec::new(),
+            kernels: HashMap::new(),
             options: Options {
                 workers: 1,
                 seed: None,
@@ -159,8 +164,11 @@ impl Rig {
             .iter()
             .position(|function| function.name == entry);
         let index = index.unwrap_or_else(|| panic!("no entry {entry}")) as u32;
-        let kernel = decode::kernel(&self.module, index, &self.addresses)
-            .unwrap_or_else(|error| panic!("{error}"));
+        let kernel = self.kernels.entry(index).or_insert_with(|| {
+            let kernel = decode::kernel(&self.module, index, &self.addresses);
+            Arc::new(kernel.unwrap_or_else(|error| panic!("{error}")))
+        });
+        let kernel = Arc::clone(kernel);
         let mut block = vec![0; kernel.entry.param_bytes as usize];
         for (&(offset, size), bytes) in kernel.entry.params.iter().zip(params) {
             assert_eq!(size as usize, bytes.len(), "size of a parameter of {entry}");

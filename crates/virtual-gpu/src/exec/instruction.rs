@@ -58,6 +58,39 @@ pub(crate) trait Handler {
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow;
 }
 
+/// A [`Handler`] of what kernels spend their time in: it is told how many 32-bit lanes a vector register of the machine
+/// holds, and [`vector_handler`] compiles it for 512-bit registers too.
+pub(crate) trait VectorHandler {
+    /// Runs the instruction with vectors of `LANES` lanes of 32 bits: 16, 8 or 4.
+    ///
+    /// # Safety
+    /// As [`Run`]. It is inlined into a function compiled for AVX-512 (F, BW, DQ, VL) if `LANES` is 16, and for x86-64
+    /// with or without AVX2 (or for another architecture) else.
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow;
+}
+
+impl<H: VectorHandler> Handler for H {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        // SAFETY: the caller keeps `Run`'s promise; more than the machine's vectors are used only by [`widest`].
+        unsafe { H::run::<8>(core, inst) }
+    }
+}
+
+/// The handler compiled for the widest vectors that the machine has.
+pub(crate) fn vector_handler<H: VectorHandler>() -> Run {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if *WIDEST {
+            return widest::<H>;
+        }
+        if *WIDE {
+            return wide_vectors::<H>;
+        }
+    }
+    portable_vectors::<H>
+}
+
 /// The handler compiled for the machine's instruction set.
 pub(crate) fn handler<H: Handler>() -> Run {
     #[cfg(target_arch = "x86_64")]
@@ -85,6 +118,43 @@ static WIDE: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         && std::arch::is_x86_feature_detected!("lzcnt")
         && std::arch::is_x86_feature_detected!("popcnt")
 });
+
+/// Whether the machine has what [`widest`] is compiled for.
+#[cfg(target_arch = "x86_64")]
+static WIDEST: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+    *WIDE
+        && std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+        && std::arch::is_x86_feature_detected!("avx512dq")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+});
+
+/// # Safety
+/// As [`Run`], on a machine with these features.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt"
+)]
+unsafe fn widest<H: VectorHandler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    // SAFETY: the caller keeps `Run`'s promise, and the machine has AVX-512.
+    unsafe { H::run::<16>(core, inst) }
+}
+
+/// # Safety
+/// As [`Run`], on a machine with these features.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn wide_vectors<H: VectorHandler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    // SAFETY: the caller keeps `Run`'s promise, and the machine has AVX2.
+    unsafe { H::run::<8>(core, inst) }
+}
+
+/// # Safety
+/// As [`Run`].
+unsafe fn portable_vectors<H: VectorHandler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    // SAFETY: the caller keeps `Run`'s promise.
+    unsafe { H::run::<4>(core, inst) }
+}
 
 /// # Safety
 /// As [`Run`], on a machine with these features.

@@ -91,34 +91,20 @@ pub(crate) fn same<T: Copy + PartialEq>(values: &[T; WARP], mask: u32) -> u32 {
 /// The value may read the lane with its own number from any register. A macro and not a function of a closure, because
 /// a closure that is not inlined is compiled without the handler's instruction set.
 macro_rules! store_lanes {
-    ($core:expr, $ty:ty, $slot:expr, |$lane:ident| $value:expr) => {{
-        const CHUNK: usize = 8;
+    ($core:expr, $ty:ty, $slot:expr, |$lane:ident| $value:expr) => {
+        $crate::exec::lanes::store_lanes!($core, $ty, $slot, 8, |$lane| $value)
+    };
+    // The same with `chunk` lanes at a time, a divisor of 32.
+    ($core:expr, $ty:ty, $slot:expr, $chunk:expr, |$lane:ident| $value:expr) => {{
         let core: &$crate::exec::core::Core<'_> = &*$core;
-        // Pointers are used because a source may be the same register.
-        let lanes = core
-            .frame
-            .add($slot as usize)
-            .cast::<<$ty as $crate::exec::lanes::Lane>::Raw>();
-        let all = core.mask | core.dead == u32::MAX;
-        for first in (0..$crate::exec::lanes::WARP).step_by(CHUNK) {
-            let mut values = [<$ty as $crate::exec::lanes::Lane>::Raw::default(); CHUNK];
+        for first in (0..$crate::exec::lanes::WARP).step_by($chunk) {
+            let mut values = [<$ty as $crate::exec::lanes::Lane>::Raw::default(); $chunk];
             for (offset, slot) in values.iter_mut().enumerate() {
                 let $lane = first + offset;
                 let value: $ty = $value;
                 *slot = $crate::exec::lanes::Lane::to_raw(value);
             }
-            if !all {
-                let mask = core.mask >> first;
-                for (offset, slot) in values.iter_mut().enumerate() {
-                    if mask >> offset & 1 == 0 {
-                        *slot = *lanes.add(first + offset);
-                    }
-                }
-            }
-            lanes
-                .add(first)
-                .cast::<[<$ty as $crate::exec::lanes::Lane>::Raw; CHUNK]>()
-                .write(values);
+            core.put_lanes::<$ty, { $chunk }>($slot, first, values);
         }
     }};
 }
@@ -148,6 +134,32 @@ impl Core<'_> {
     pub(crate) unsafe fn write<T: Lane>(&self, slot: u32) -> &mut [T::Raw; WARP] {
         // SAFETY: as above, and the caller says that nothing else refers to it.
         unsafe { &mut *self.frame.add(slot as usize).cast::<[T::Raw; WARP]>() }
+    }
+
+    /// Sets the lanes from `first` on, those that the mask names.
+    ///
+    /// # Safety
+    /// As [`Core::write`]; `first + CHUNK` is at most 32.
+    #[inline(always)]
+    pub(crate) unsafe fn put_lanes<T: Lane, const CHUNK: usize>(
+        &self,
+        slot: u32,
+        first: usize,
+        mut values: [T::Raw; CHUNK],
+    ) {
+        // SAFETY: the frame holds 32 lanes of `T::Raw` at the slot. A pointer, because a source may be the same register.
+        unsafe {
+            let lanes = self.frame.add(slot as usize).cast::<T::Raw>().add(first);
+            if self.mask | self.dead != u32::MAX {
+                // All are read, so that the compiler selects without branches.
+                let old = lanes.cast::<[T::Raw; CHUNK]>().read();
+                let mask = self.mask >> first;
+                for (offset, (value, old)) in values.iter_mut().zip(old).enumerate() {
+                    *value = if mask >> offset & 1 == 0 { old } else { *value };
+                }
+            }
+            lanes.cast::<[T::Raw; CHUNK]>().write(values);
+        }
     }
 
     /// One lane of a register.

@@ -7,7 +7,7 @@ use super::rounding::{Direction, Rounded, canonical, odd_quotient, odd_root, odd
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
-use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
+use crate::exec::instruction::{Flow, Inst, Run, VectorHandler, handler, vector_handler};
 use crate::exec::lanes::{Function1, Lane, Map1, store_lanes};
 use crate::ptx::ast::Type;
 
@@ -260,14 +260,14 @@ pub(super) fn extremum_of(a: f64, b: f64, greater: bool) -> bool {
 
 /// `slots = [d, a, b]`
 struct Two<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Two<T, OPERATION, AROUND> {
+impl<T: Float, const OPERATION: u8, const AROUND: u8> VectorHandler for Two<T, OPERATION, AROUND> {
     #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, b, ..] = inst.slots;
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out three registers of the type.
         unsafe {
-            store_lanes!(core, T, d, |lane| {
+            store_lanes!(core, T, d, LANES, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 let b = input::<T>(core.lane(b, lane), around);
                 output(two::<T, OPERATION>(a, b, direction), around)
@@ -315,14 +315,16 @@ fn two<T: Float, const OPERATION: u8>(a: T, b: T, direction: Direction) -> T {
 
 /// `slots = [d, a, b, c]`: `a * b + c`
 struct Three<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Three<T, OPERATION, AROUND> {
+impl<T: Float, const OPERATION: u8, const AROUND: u8> VectorHandler
+    for Three<T, OPERATION, AROUND>
+{
     #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, b, c, ..] = inst.slots;
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out four registers of the type.
         unsafe {
-            store_lanes!(core, T, d, |lane| {
+            store_lanes!(core, T, d, LANES, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 let b = input::<T>(core.lane(b, lane), around);
                 let c = input::<T>(core.lane(c, lane), around);
@@ -335,14 +337,14 @@ impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for Three<T, OPERA
 
 /// `slots = [d, a]`
 struct One<T, const OPERATION: u8, const AROUND: u8>(PhantomData<T>);
-impl<T: Float, const OPERATION: u8, const AROUND: u8> Handler for One<T, OPERATION, AROUND> {
+impl<T: Float, const OPERATION: u8, const AROUND: u8> VectorHandler for One<T, OPERATION, AROUND> {
     #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
         let [d, a, ..] = inst.slots;
         let (around, direction) = manner(AROUND, inst.immediate);
         // SAFETY: the decoder laid out two registers of the type.
         unsafe {
-            store_lanes!(core, T, d, |lane| {
+            store_lanes!(core, T, d, LANES, |lane| {
                 let a = input::<T>(core.lane(a, lane), around);
                 output(one::<T, OPERATION>(a, direction), around)
             });
@@ -372,10 +374,10 @@ fn one<T: Float, const OPERATION: u8>(a: T, direction: Direction) -> T {
 macro_rules! of_float {
     ($ty:expr, $manner:expr, $function:ident<$operation:ident>) => {
         match ($ty, $manner) {
-            (Type::F32, 0) => handler::<$function<f32, $operation, 0>>(),
-            (Type::F32, 1) => handler::<$function<f32, $operation, FTZ>>(),
+            (Type::F32, 0) => vector_handler::<$function<f32, $operation, 0>>(),
+            (Type::F32, 1) => vector_handler::<$function<f32, $operation, FTZ>>(),
             (Type::F32, _) => handler::<$function<f32, $operation, RUNTIME>>(),
-            (_, 0) => handler::<$function<f64, $operation, 0>>(),
+            (_, 0) => vector_handler::<$function<f64, $operation, 0>>(),
             (_, _) => handler::<$function<f64, $operation, RUNTIME>>(),
         }
     };

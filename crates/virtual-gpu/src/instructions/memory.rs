@@ -6,8 +6,8 @@ use crate::decode::builder::Place;
 use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
-use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
-use crate::exec::lanes::{Lane, WARP, lanes_of};
+use crate::exec::instruction::{Flow, Inst, Run, VectorHandler, handler, vector_handler};
+use crate::exec::lanes::{Lane, WARP, lanes_of, store_lanes};
 use crate::exec::memory::resolved;
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Base, Operand, Space, Symbol, Type};
@@ -387,14 +387,24 @@ trait Family {
 struct LoadFamily;
 impl Family for LoadFamily {
     fn run<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>() -> Run {
-        handler::<Load<T, A, SPACE, COUNT>>()
+        // Words of shared and global memory are what most kernels wait for.
+        if size_of::<T>() == 4 && SPACE != ANY {
+            vector_handler::<Load<T, A, SPACE, COUNT>>()
+        } else {
+            handler::<Load<T, A, SPACE, COUNT>>()
+        }
     }
 }
 
 struct StoreFamily;
 impl Family for StoreFamily {
     fn run<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>() -> Run {
-        handler::<Store<T, A, SPACE, COUNT>>()
+        // Words of shared and global memory are what most kernels wait for.
+        if size_of::<T>() == 4 && SPACE != ANY {
+            vector_handler::<Store<T, A, SPACE, COUNT>>()
+        } else {
+            handler::<Store<T, A, SPACE, COUNT>>()
+        }
     }
 }
 
@@ -501,31 +511,42 @@ impl Location for u64 {
 /// `slots = [d.., address]`
 struct Load<T, A, const SPACE: u8, const COUNT: usize>(PhantomData<(T, A)>);
 
-impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
+impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> VectorHandler
     for Load<T, A, SPACE, COUNT>
 {
     #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
         // SAFETY: the decoder laid out `COUNT` results and an address.
-        let pointers = match unsafe { pointers::<T, A, SPACE, COUNT>(core, inst, Access::Read) } {
-            Ok(pointers) => pointers,
+        let places = match unsafe { places::<T, A, SPACE, COUNT>(core, inst, Access::Read) } {
+            Ok(places) => places,
             Err(flow) => return flow,
         };
-        match pointers {
-            Pointers::Row(row) => {
+        // SAFETY: what `Places` says is valid for the lanes' `COUNT` elements.
+        unsafe {
+            match places {
                 // All lanes read one element after the other.
-                // SAFETY: `row` is valid for 32 times `COUNT` elements.
-                unsafe {
+                Places::Row(row) => {
                     for part in 0..COUNT {
-                        core.store_lanes(inst.slots[part], |lane| {
-                            row.add(lane * COUNT + part).read_unaligned()
-                        });
+                        store_lanes!(core, T, inst.slots[part], LANES, |lane| row
+                            .add(lane * COUNT + part)
+                            .read_unaligned());
                     }
                 }
-            }
-            Pointers::Scattered(pointers) => {
-                // SAFETY: pointers of lanes in the mask are valid for `COUNT` elements; the others are not read.
-                unsafe {
+                Places::Near(base, offsets) => {
+                    #[cfg(target_arch = "x86_64")]
+                    if COUNT == 4 && size_of::<T>() == 4 {
+                        quads::load::<LANES>(core, inst, base, &offsets);
+                        return Flow::Next;
+                    }
+                    for part in 0..COUNT {
+                        store_lanes!(core, T, inst.slots[part], LANES, |lane| base
+                            .add(offsets[lane] as usize)
+                            .cast::<T>()
+                            .add(part)
+                            .read_unaligned());
+                    }
+                }
+                Places::Scattered(pointers) => {
                     for lane in lanes_of(core.mask) {
                         let values = pointers[lane].cast::<[T; COUNT]>().read_unaligned();
                         for part in 0..COUNT {
@@ -542,31 +563,40 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
 /// `slots = [values.., address]`
 struct Store<T, A, const SPACE: u8, const COUNT: usize>(PhantomData<(T, A)>);
 
-impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
+impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> VectorHandler
     for Store<T, A, SPACE, COUNT>
 {
     #[inline(always)]
-    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
         // SAFETY: the decoder laid out `COUNT` values and an address.
-        let pointers = match unsafe { pointers::<T, A, SPACE, COUNT>(core, inst, Access::Write) } {
-            Ok(pointers) => pointers,
+        let places = match unsafe { places::<T, A, SPACE, COUNT>(core, inst, Access::Write) } {
+            Ok(places) => places,
             Err(flow) => return flow,
         };
-        match pointers {
-            // SAFETY: `row` is valid for 32 times `COUNT` elements.
-            Pointers::Row(row) => unsafe {
-                for part in 0..COUNT {
-                    let values = core.read::<T>(inst.slots[part]);
-                    for (lane, value) in values.iter().enumerate() {
-                        row.add(lane * COUNT + part)
-                            .write_unaligned(T::from_raw(*value));
+        // SAFETY: what `Places` says is valid for the `COUNT` elements of the mask's lanes.
+        unsafe {
+            match places {
+                Places::Row(row) => {
+                    for part in 0..COUNT {
+                        let values = core.read::<T>(inst.slots[part]);
+                        for (lane, value) in values.iter().enumerate() {
+                            row.add(lane * COUNT + part)
+                                .write_unaligned(T::from_raw(*value));
+                        }
                     }
                 }
-            },
-            Pointers::Scattered(pointers) => {
-                for lane in lanes_of(core.mask) {
-                    // SAFETY: pointers of lanes in the mask are valid for `COUNT` elements.
-                    unsafe {
+                // Of lanes that write to one place the last one wins.
+                Places::Near(base, offsets) => {
+                    for lane in lanes_of(core.mask) {
+                        let to = base.add(offsets[lane] as usize).cast::<T>();
+                        for part in 0..COUNT {
+                            to.add(part)
+                                .write_unaligned(core.lane(inst.slots[part], lane));
+                        }
+                    }
+                }
+                Places::Scattered(pointers) => {
+                    for lane in lanes_of(core.mask) {
                         for part in 0..COUNT {
                             let value: T = core.lane(inst.slots[part], lane);
                             pointers[lane].add(part).write_unaligned(value);
@@ -584,10 +614,12 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> Handler
     clippy::large_enum_variant,
     reason = "it lives in registers and on the stack of one handler"
 )]
-enum Pointers<T> {
-    /// All 32 lanes, one behind the other from here on.
+enum Places<T> {
+    /// Of all 32 lanes, one behind the other from here on.
     Row(*mut T),
-    /// Each lane of the mask by itself.
+    /// Of every lane at an offset in bytes from here; lanes out of the mask stand where one of the mask does.
+    Near(*mut u8, [u64; WARP]),
+    /// Of each lane of the mask by itself.
     Scattered([*mut T; WARP]),
 }
 
@@ -596,77 +628,187 @@ enum Pointers<T> {
 /// # Safety
 /// As [`Run`]; the address is in `slots[COUNT]`.
 #[inline(always)]
-unsafe fn pointers<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
+unsafe fn places<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
     core: &mut Core<'_>,
     inst: &Inst,
     access: Access,
-) -> Result<Pointers<T>, Flow> {
+) -> Result<Places<T>, Flow> {
     let size = (size_of::<T>() * COUNT) as u64;
     let offset = offset_of(SPACE, inst.immediate);
     let space = space_of(SPACE, inst.immediate);
-    let mut addresses = [0u64; WARP];
     // SAFETY: the decoder laid out an address register there.
-    let bases = unsafe { core.read::<A>(inst.slots[COUNT]) };
-    for (address, base) in addresses.iter_mut().zip(bases) {
-        *address = A::from_raw(*base).at(offset);
-    }
+    let at = |lane: usize, core: &Core<'_>| unsafe {
+        core.lane::<A>(inst.slots[COUNT], lane).at(offset)
+    };
     let mask = core.mask;
-    let first_lane = mask.trailing_zeros() as usize;
-    if mask != u32::MAX {
-        // Lanes that take no part stand where a lane does that takes part, so that the bounds below are those of the
-        // mask.
-        let first = addresses[first_lane];
-        for (lane, address) in addresses.iter_mut().enumerate() {
-            if mask >> lane & 1 == 0 {
-                *address = first;
-            }
-        }
-    }
-    let mut low = u64::MAX;
-    let mut high = 0;
-    let mut bits = 0;
-    let mut row = true;
-    let start = addresses[0];
-    for (lane, &address) in addresses.iter().enumerate() {
-        low = low.min(address);
-        high = high.max(address);
-        bits |= address;
-        row &= address == start.wrapping_add(lane as u64 * size);
-    }
     if core.launch.options.instrumented {
+        let addresses = std::array::from_fn(|lane| at(lane, core));
         core.instrument(inst, &addresses, space, size, access)?;
     }
-    let span = (high - low).saturating_add(size);
-    if bits & (size - 1) == 0 {
-        let base = match SPACE {
-            GLOBAL => core
-                .region(low, span)
-                .filter(|region| region.writable || access == Access::Read)
-                // SAFETY: the region holds `span` bytes from `low` on.
-                .map(|region| unsafe { region.host.add((low - region.start) as usize) }),
-            SHARED if low.saturating_add(span) <= u64::from(core.shared_bytes) => {
-                // SAFETY: shared memory has that many bytes.
-                Some(unsafe { core.shared.add(low as usize) })
-            }
-            _ => None,
-        };
-        if let Some(base) = base {
-            if row && mask == u32::MAX {
-                return Ok(Pointers::Row(base.cast()));
-            }
-            let mut pointers = [std::ptr::null_mut(); WARP];
-            for (pointer, address) in pointers.iter_mut().zip(&addresses) {
-                // SAFETY: every address lies between `low` and `high`.
-                *pointer = unsafe { base.add((address - low) as usize) }.cast();
-            }
-            return Ok(Pointers::Scattered(pointers));
+    let first = at(mask.trailing_zeros() as usize & (WARP - 1), core);
+    // What most accesses are to: the stretch of memory that the first lane's address lies in.
+    let stretch = match SPACE {
+        GLOBAL => core
+            .region(first, size)
+            .filter(|region| region.writable || access == Access::Read)
+            .map(|region| (region.host, region.start, region.end - region.start)),
+        SHARED => Some((core.shared, 0, u64::from(core.shared_bytes))),
+        _ => None,
+    };
+    if let Some((host, start, bytes)) = stretch
+        && bytes >= size
+    {
+        // Sums of bits instead of comparisons, which the compiler turns into a few vector instructions: the top bit of
+        // `outside` is set by a lane that is beyond the stretch (of less than 2^63 bytes) or before it, the low bits of
+        // `bits` by one that is not aligned, any bit of `row` by one that does not follow its neighbour.
+        let (mut outside, mut bits, mut row) = (0, start, 0);
+        let mut offsets = [0; WARP];
+        let last = bytes - size;
+        for (lane, relative) in offsets.iter_mut().enumerate() {
+            // Lanes that take no part stand where a lane does that takes part.
+            let address = at(lane, core);
+            let taking = mask == u32::MAX || mask >> lane & 1 != 0;
+            let address = if taking { address } else { first };
+            *relative = address.wrapping_sub(start);
+            outside |= last.wrapping_sub(*relative) | *relative;
+            bits |= *relative;
+            row |= address ^ first.wrapping_add(lane as u64 * size);
+        }
+        if outside >> 63 == 0 && bits & (size - 1) == 0 {
+            return Ok(if row == 0 && mask == u32::MAX {
+                // SAFETY: the first lane's element lies in the stretch.
+                Places::Row(unsafe { host.add(offsets[0] as usize) }.cast())
+            } else {
+                Places::Near(host, offsets)
+            });
         }
     }
     let mut pointers = [std::ptr::null_mut(); WARP];
     for lane in lanes_of(mask) {
-        let size = size as u32;
-        let pointer = core.locate(inst, lane, space, addresses[lane], size, size, access)?;
+        let (address, size) = (at(lane, core), size as u32);
+        let pointer = core.locate_unchecked(inst, lane, space, address, size, size, access)?;
         pointers[lane] = pointer.cast();
     }
-    Ok(Pointers::Scattered(pointers))
+    Ok(Places::Scattered(pointers))
+}
+
+/// Loads of four words a lane: each lane's words lie together and go to four registers, so that they are transposed.
+#[cfg(target_arch = "x86_64")]
+mod quads {
+    use std::arch::x86_64::*;
+
+    use super::{Core, Inst, WARP};
+
+    /// Loads four words from `base + offsets[lane]` into `slots[0..4]`, for lanes of the mask.
+    ///
+    /// # Safety
+    /// As `VectorHandler::run` with the same `LANES`; every offset has 16 readable bytes there.
+    #[inline(always)]
+    pub(super) unsafe fn load<const LANES: usize>(
+        core: &mut Core<'_>,
+        inst: &Inst,
+        base: *const u8,
+        offsets: &[u64; WARP],
+    ) {
+        for first in (0..WARP).step_by(LANES) {
+            // SAFETY: `LANES` divides 32; the features are the caller's.
+            unsafe {
+                let rows = Rows(base, offsets, first);
+                let parts: [[u32; LANES]; 4] = match LANES {
+                    16 => std::mem::transmute_copy(&sixteen(rows)),
+                    8 => std::mem::transmute_copy(&eight(rows)),
+                    _ => std::mem::transmute_copy(&four(rows)),
+                };
+                for (part, values) in parts.into_iter().enumerate() {
+                    core.put_lanes::<u32, LANES>(inst.slots[part], first, values);
+                }
+            }
+        }
+    }
+
+    /// Where the words of the lanes from `first` on are.
+    #[derive(Clone, Copy)]
+    struct Rows<'a>(*const u8, &'a [u64; WARP], usize);
+
+    impl Rows<'_> {
+        #[inline(always)]
+        unsafe fn row(self, lane: usize) -> __m128i {
+            // SAFETY: the caller of `load` says that 16 bytes are there.
+            unsafe { _mm_loadu_si128(self.0.add(self.1[self.2 + lane] as usize).cast()) }
+        }
+    }
+
+    /// Transposes 4 by 4 words in every 128 bits: with row `4 k + j` in part k of vector j, word p of all rows in order
+    /// in vector p.
+    macro_rules! transposed {
+        ($rows:expr, $lo32:ident, $hi32:ident, $lo64:ident, $hi64:ident) => {{
+            let [a, b, c, d] = $rows;
+            let (ab, cd) = ($lo32(a, b), $lo32(c, d));
+            let (ab_high, cd_high) = ($hi32(a, b), $hi32(c, d));
+            [
+                $lo64(ab, cd),
+                $hi64(ab, cd),
+                $lo64(ab_high, cd_high),
+                $hi64(ab_high, cd_high),
+            ]
+        }};
+    }
+
+    #[inline(always)]
+    unsafe fn four(rows: Rows<'_>) -> [__m128i; 4] {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe {
+            let rows = [rows.row(0), rows.row(1), rows.row(2), rows.row(3)];
+            transposed!(
+                rows,
+                _mm_unpacklo_epi32,
+                _mm_unpackhi_epi32,
+                _mm_unpacklo_epi64,
+                _mm_unpackhi_epi64
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn eight(rows: Rows<'_>) -> [__m256i; 4] {
+        macro_rules! pair {
+            ($j:expr) => {
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(rows.row($j)), rows.row(4 + $j))
+            };
+        }
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let rows = [pair!(0), pair!(1), pair!(2), pair!(3)];
+            transposed!(
+                rows,
+                _mm256_unpacklo_epi32,
+                _mm256_unpackhi_epi32,
+                _mm256_unpacklo_epi64,
+                _mm256_unpackhi_epi64
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sixteen(rows: Rows<'_>) -> [__m512i; 4] {
+        macro_rules! four_rows {
+            ($j:expr) => {{
+                let rows_01 =
+                    _mm512_inserti32x4::<1>(_mm512_castsi128_si512(rows.row($j)), rows.row(4 + $j));
+                let rows_012 = _mm512_inserti32x4::<2>(rows_01, rows.row(8 + $j));
+                _mm512_inserti32x4::<3>(rows_012, rows.row(12 + $j))
+            }};
+        }
+        // SAFETY: the caller has AVX-512.
+        unsafe {
+            let rows = [four_rows!(0), four_rows!(1), four_rows!(2), four_rows!(3)];
+            transposed!(
+                rows,
+                _mm512_unpacklo_epi32,
+                _mm512_unpackhi_epi32,
+                _mm512_unpacklo_epi64,
+                _mm512_unpackhi_epi64
+            )
+        }
+    }
 }
