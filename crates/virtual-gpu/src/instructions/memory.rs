@@ -610,10 +610,6 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> VectorHandler
 }
 
 /// Where the lanes' elements are in host memory.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives in registers and on the stack of one handler"
-)]
 enum Places<T> {
     /// Of all 32 lanes, one behind the other from here on.
     Row(*mut T),
