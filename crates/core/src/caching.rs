@@ -340,11 +340,7 @@ impl CachingPolicy {
     /// mapped. Returns false, and does nothing, if there is no such segment. O(number of segments).
     pub fn grow_segment(&mut self, addr: u64, bytes: u64) -> bool {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(self.config.rounding));
-        let Some(segment) = self
-            .segments
-            .ids()
-            .find(|&id| self.segments[id].addr == addr)
-        else {
+        let Some(segment) = self.segment_at(addr) else {
             return false;
         };
         let pool = self.segments[segment].pool;
@@ -374,6 +370,51 @@ impl CachingPolicy {
         self.last[segment as usize] = id;
         self.remember_free(id);
         true
+    }
+
+    /// How many bytes at the end of the segment that starts at `addr` are free; `None` if there is no such segment.
+    /// O(number of segments).
+    pub fn free_tail(&self, addr: u64) -> Option<u64> {
+        let last = &self.blocks[self.last[self.segment_at(addr)? as usize]];
+        Some(match last.state {
+            BlockState::Free => last.bytes,
+            BlockState::Allocated | BlockState::Waiting => 0,
+        })
+    }
+
+    /// Shortens the segment that starts at `addr` by `bytes`, which must be free and less than all of it: virtual memory
+    /// of which the end is unmapped. Returns false, and does nothing, if that cannot be. O(number of segments).
+    pub fn shrink_segment(&mut self, addr: u64, bytes: u64) -> bool {
+        debug_assert!(bytes > 0 && bytes.is_multiple_of(self.config.rounding));
+        let Some(segment) = self.segment_at(addr) else {
+            return false;
+        };
+        if self.free_tail(addr).is_none_or(|free| free < bytes)
+            || self.segments[segment].bytes == bytes
+        {
+            return false;
+        }
+        let last = self.last[segment as usize];
+        self.forget_free(last);
+        self.segments[segment].bytes -= bytes;
+        let pool = self.segments[segment].pool;
+        self.ledger.shrink(pool, bytes);
+        if self.blocks[last].bytes > bytes {
+            self.blocks[last].bytes -= bytes;
+            self.remember_free(last);
+            return true;
+        }
+        // The whole block goes; it is not the first one, or it would be the whole segment.
+        let previous = self.blocks[last].previous;
+        self.blocks.remove(last);
+        self.blocks[previous].next = NONE;
+        self.last[segment as usize] = previous;
+        true
+    }
+
+    fn segment_at(&self, addr: u64) -> Option<u32> {
+        let mut ids = self.segments.ids();
+        ids.find(|&id| self.segments[id].addr == addr)
     }
 
     /// Gives up all segments of which nothing is in use, in order of address (`empty_cache`). O(number of free blocks).

@@ -208,6 +208,17 @@ pub enum Error {
         why: String,
     },
 
+    /// A call of the device's driver failed.
+    #[error("{device}: {what}{context}")]
+    Device {
+        /// The device.
+        device: Device,
+        /// The call, its error, and what ran before it.
+        what: String,
+        /// The operands and the way out.
+        context: Box<Context>,
+    },
+
     /// The op has no kernel for this device and dtype.
     #[error("{op}: no kernel for {dtype} on {device}{context}")]
     NoKernel {
@@ -370,6 +381,7 @@ impl Error {
             | Error::IndexOutOfRange { context, .. }
             | Error::InvalidArgument { context, .. }
             | Error::NoKernel { context, .. }
+            | Error::Device { context, .. }
             | Error::OutOfMemory { context, .. }
             | Error::Autograd { context, .. } => Some(context),
             _ => None,

@@ -15,6 +15,7 @@ enum Step {
     Free { which: usize },
     Retire { which: usize },
     Grow { which: usize },
+    Shrink { which: usize },
     Release,
     ResetPeak,
 }
@@ -26,6 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => any::<usize>().prop_map(|which| Step::Free { which }),
         1 => any::<usize>().prop_map(|which| Step::Retire { which }),
         1 => any::<usize>().prop_map(|which| Step::Grow { which }),
+        1 => any::<usize>().prop_map(|which| Step::Shrink { which }),
         1 => Just(Step::Release),
         1 => Just(Step::ResetPeak),
     ]
@@ -222,6 +224,27 @@ fn run(policy: &mut CachingPolicy, steps: Vec<Step>) -> Result<(), TestCaseError
                     segment.0 += MIB;
                 }
                 prop_assert!(!policy.grow_segment(addr + 1, MIB));
+            }
+            Step::Shrink { which } if !model.segments.is_empty() => {
+                let which = which % model.segments.len();
+                let (&addr, segment) = model.segments.iter_mut().nth(which).unwrap();
+                let end = model
+                    .held
+                    .iter()
+                    .map(|held| held.block.addr() + held.block.bytes())
+                    .filter(|end| (addr + 1..=addr + segment.0).contains(end))
+                    .max();
+                let free = addr + segment.0 - end.unwrap_or(addr);
+                prop_assert_eq!(policy.free_tail(addr), Some(free));
+                let bytes = MIB.min(free);
+                if bytes > 0 && bytes < segment.0 {
+                    prop_assert!(!policy.shrink_segment(addr, free + 512));
+                    prop_assert!(policy.shrink_segment(addr, bytes));
+                    segment.0 -= bytes;
+                } else {
+                    prop_assert!(!policy.shrink_segment(addr, segment.0));
+                }
+                prop_assert_eq!(policy.free_tail(addr + 1), None);
             }
             Step::Release => {
                 let unused = |&addr: &u64, bytes: u64| {

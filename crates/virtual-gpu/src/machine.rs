@@ -13,7 +13,7 @@ pub(crate) mod settings;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 pub use counters::{Counters, KernelCounters};
@@ -73,6 +73,25 @@ impl Machine {
         Entered {
             _thread: PhantomData,
         }
+    }
+
+    /// Makes it the process's machine: driver calls of all threads that have not entered another one go to it, and it
+    /// is finished when the process ends.
+    ///
+    /// # Errors
+    /// If the process has a machine already: the first driver call makes one from the environment.
+    pub fn serve_process(self: &Arc<Self>) -> Result<(), String> {
+        PROCESS.set(Ok(Arc::clone(self))).map_err(|_| {
+            "the process has a virtual machine already; choose one before the first driver call"
+                .to_string()
+        })?;
+        finish_at_exit();
+        Ok(())
+    }
+
+    /// The process's machine, made from the environment unless one was chosen; or why there is none.
+    pub fn of_process() -> Result<Arc<Machine>, String> {
+        process().clone()
     }
 
     /// What was counted so far.
@@ -167,26 +186,29 @@ impl Drop for Entered {
     }
 }
 
-/// The process's machine, or the code and message of why there is none.
-static PROCESS: LazyLock<Result<Arc<Machine>, u32>> = LazyLock::new(|| {
-    let settings = environment::read(|name| std::env::var(name).ok());
-    let result = settings.and_then(Machine::new);
-    match result {
-        Ok(machine) => {
-            // SAFETY: registers a function without arguments that lives as long as the library.
-            unsafe { libc::atexit(finish_process) };
-            Ok(machine)
+/// The process's machine: one that was chosen, or the one that the environment describes; or why there is none.
+static PROCESS: OnceLock<Result<Arc<Machine>, String>> = OnceLock::new();
+
+fn process() -> &'static Result<Arc<Machine>, String> {
+    PROCESS.get_or_init(|| {
+        let settings = environment::read(|name| std::env::var(name).ok());
+        let machine = settings.and_then(Machine::new);
+        match &machine {
+            Ok(_) => finish_at_exit(),
+            Err(message) => Log::new(Sink::Stderr).line(message),
         }
-        Err(message) => {
-            log::Log::new(Sink::Stderr).line(&message);
-            Err(crate::driver::error::code::INVALID_VALUE)
-        }
-    }
-});
+        machine
+    })
+}
+
+fn finish_at_exit() {
+    // SAFETY: registers a function without arguments that lives as long as the library.
+    unsafe { libc::atexit(finish_process) };
+}
 
 extern "C" fn finish_process() {
     let finished = std::panic::catch_unwind(|| {
-        if let Ok(machine) = &*PROCESS {
+        if let Some(Ok(machine)) = PROCESS.get() {
             machine.finish();
         }
     });
@@ -202,6 +224,6 @@ pub(crate) fn current<R>(body: impl FnOnce(Result<&Arc<Machine>, u32>) -> R) -> 
         .flatten();
     match &entered {
         Some(machine) => body(Ok(machine)),
-        None => body(PROCESS.as_ref().map_err(|code| *code)),
+        None => body(process().as_ref().map_err(|_| crate::driver::error::code::INVALID_VALUE)),
     }
 }

@@ -201,6 +201,10 @@ impl Ledger {
         self.statistics.reserved_bytes.add(pool, bytes);
     }
 
+    pub(super) fn shrink(&mut self, pool: Pool, bytes: u64) {
+        self.statistics.reserved_bytes.sub(pool, bytes);
+    }
+
     pub(super) fn unreserve(&mut self, pool: Pool, bytes: u64) {
         self.statistics.segment.sub(pool, 1);
         self.statistics.reserved_bytes.sub(pool, bytes);

@@ -1,0 +1,325 @@
+//! Where the driver is looked for, and which layer failed if none can be used.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+use libloading::Library;
+use virtual_gpu::machine::Machine;
+
+use super::functions::Functions;
+use super::{Driver, NEEDED_VERSION, Source, code};
+
+/// Names and paths that a driver library is looked for under, in this order. A bare `libcuda.so` comes last: on
+/// machines with a toolkit it may be a stub for linking.
+#[cfg(not(windows))]
+const LIBRARIES: &[&str] = &[
+    "libcuda.so.1",
+    "/usr/lib/wsl/lib/libcuda.so.1",
+    "libcuda.so",
+];
+#[cfg(windows)]
+const LIBRARIES: &[&str] = &["nvcuda.dll"];
+
+/// Names the driver library to load, and nothing else is tried.
+const LIBRARY_VARIABLE: &str = "FIRECLAY_CUDA_DRIVER";
+/// Asks for that many virtual GPUs.
+pub(super) const VIRTUAL_VARIABLE: &str = "FIRECLAY_VIRTUAL_GPUS";
+
+/// A library that was tried, and why it was not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Name or path.
+    pub path: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Why this process has no CUDA: the layer that failed, and what was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// No driver library could be loaded.
+    NoLibrary {
+        /// What was tried.
+        tried: Vec<Attempt>,
+        /// Whether the kernel's part of the driver is there.
+        kernel_module: bool,
+    },
+    /// The library lacks functions.
+    MissingFunctions {
+        /// The library.
+        path: String,
+        /// Their names.
+        functions: Vec<&'static str>,
+    },
+    /// The driver is older than what kernels are written for.
+    TooOld {
+        /// The library.
+        path: String,
+        /// The CUDA version that it knows.
+        version: i32,
+    },
+    /// The driver did not start.
+    NotStarted {
+        /// The library.
+        path: String,
+        /// The driver's error number.
+        code: u32,
+        /// The driver's name and description of it.
+        text: String,
+        /// Device files that this user may not open.
+        forbidden: Vec<String>,
+    },
+    /// The driver works and shows no device.
+    NoDevice {
+        /// `CUDA_VISIBLE_DEVICES`, if it is set.
+        visible: Option<String>,
+    },
+    /// A virtual GPU was asked for with settings that make no sense.
+    Virtual(String),
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unavailable::NoLibrary {
+                tried,
+                kernel_module,
+            } => {
+                f.write_str("no CUDA driver library could be loaded (tried")?;
+                for (number, attempt) in tried.iter().enumerate() {
+                    let comma = if number == 0 { ' ' } else { ';' };
+                    let space = if number == 0 { "" } else { " " };
+                    write!(f, "{comma}{space}{}: {}", attempt.path, attempt.why)?;
+                }
+                f.write_str(")")?;
+                if *kernel_module {
+                    f.write_str(
+                        "; the kernel has an NVIDIA driver, so its library is not visible here: in a container, \
+                         start it with GPU support",
+                    )
+                } else {
+                    write!(
+                        f,
+                        "; install the NVIDIA driver, or set {VIRTUAL_VARIABLE}=1 to use a virtual GPU"
+                    )
+                }
+            }
+            Unavailable::MissingFunctions { path, functions } => write!(
+                f,
+                "the driver library {path} lacks {}; it is too old or not NVIDIA's, update the driver (R525 or newer)",
+                functions.join(", ")
+            ),
+            Unavailable::TooOld { path, version } => write!(
+                f,
+                "the driver {path} is for CUDA {}, {} is needed; update the driver (R525 or newer)",
+                Version(*version),
+                Version(NEEDED_VERSION)
+            ),
+            Unavailable::NotStarted {
+                path,
+                code: number,
+                text,
+                forbidden,
+            } => {
+                write!(f, "the driver {path} did not start: {text}")?;
+                if !forbidden.is_empty() {
+                    return write!(
+                        f,
+                        "; this user may not open {}: add the user to the group that owns it (often `video` or `render`)",
+                        forbidden.join(", ")
+                    );
+                }
+                match *number {
+                    code::SYSTEM_DRIVER_MISMATCH => f.write_str(
+                        "; the library and the kernel's part of the driver differ in version: restart the machine after \
+                         an update, or mount the host's library into the container",
+                    ),
+                    code::SYSTEM_NOT_READY => {
+                        f.write_str("; a service of the machine (the fabric manager) is not running yet")
+                    }
+                    code::UNKNOWN => {
+                        f.write_str("; look at `nvidia-smi` and at the kernel's log (dmesg)")
+                    }
+                    _ => f.write_str("; look at `nvidia-smi`"),
+                }
+            }
+            Unavailable::NoDevice { visible } => match visible {
+                Some(value) => write!(
+                    f,
+                    "the driver shows no device: CUDA_VISIBLE_DEVICES is \"{value}\" (it was read when the driver \
+                     started); unset it, or name devices as in \"0,1\""
+                ),
+                None => f.write_str("the driver works but finds no GPU; look at `nvidia-smi`"),
+            },
+            Unavailable::Virtual(why) => write!(f, "the virtual GPU was refused: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// A CUDA version from the driver's number.
+struct Version(i32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
+    }
+}
+
+/// Finds, loads and starts a driver.
+pub(super) fn find(chosen: Option<&Arc<Machine>>) -> Result<Driver, Unavailable> {
+    if chosen.is_some() || virtual_asked(std::env::var(VIRTUAL_VARIABLE).ok().as_deref()) {
+        return from_virtual();
+    }
+    let named = std::env::var(LIBRARY_VARIABLE).ok();
+    let named = named.filter(|name| !name.is_empty());
+    let names: Vec<&str> = match &named {
+        Some(name) => vec![name],
+        None => LIBRARIES.to_vec(),
+    };
+    let mut tried = Vec::new();
+    for path in names {
+        match from_library(path) {
+            Ok(driver) => return Ok(driver),
+            Err(Tried::NotThis(why)) => tried.push(Attempt {
+                path: path.to_owned(),
+                why,
+            }),
+            Err(Tried::Failed(unavailable)) => return Err(unavailable),
+        }
+    }
+    Err(Unavailable::NoLibrary {
+        tried,
+        kernel_module: std::path::Path::new("/proc/driver/nvidia/version").exists(),
+    })
+}
+
+/// Whether the variable's value asks for virtual GPUs. What it may be is the virtual GPU's to say.
+fn virtual_asked(value: Option<&str>) -> bool {
+    value.is_some_and(|value| !matches!(value.trim(), "" | "0"))
+}
+
+fn from_virtual() -> Result<Driver, Unavailable> {
+    Machine::of_process().map_err(Unavailable::Virtual)?;
+    let functions = Functions::load(virtual_gpu::driver::function).map_err(|functions| {
+        Unavailable::MissingFunctions {
+            path: Source::Virtual.to_string(),
+            functions,
+        }
+    })?;
+    start(functions, Source::Virtual).map_err(|tried| match tried {
+        Tried::Failed(unavailable) => unavailable,
+        Tried::NotThis(why) => Unavailable::Virtual(why),
+    })
+}
+
+/// Why a library was not used.
+enum Tried {
+    /// Another one may do.
+    NotThis(String),
+    /// It is the machine's driver, and it cannot be used.
+    Failed(Unavailable),
+}
+
+fn from_library(path: &str) -> Result<Driver, Tried> {
+    // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's driver, or what the user chose.
+    let library = unsafe { Library::new(path) };
+    let library = library.map_err(|error| Tried::NotThis(plain(&error.to_string(), path)))?;
+    let functions = Functions::load(|name| {
+        // SAFETY: the symbol is looked at as an address only.
+        let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+        symbol.ok().and_then(|symbol| {
+            symbol
+                .try_as_raw_ptr()
+                .map(|address| address.cast_const().cast())
+        })
+    });
+    let functions = functions.map_err(|functions| {
+        Tried::Failed(Unavailable::MissingFunctions {
+            path: path.to_owned(),
+            functions,
+        })
+    })?;
+    let source = Source::Library {
+        path: path.to_owned(),
+    };
+    let driver = start(functions, source)?;
+    // The functions stay in use until the process ends.
+    std::mem::forget(library);
+    Ok(driver)
+}
+
+/// The loader's message without the path that stands before it anyway.
+fn plain(error: &str, path: &str) -> String {
+    let error = error.strip_prefix(path).unwrap_or(error);
+    error.trim_start_matches([':', ' ']).to_owned()
+}
+
+fn start(functions: Functions, source: Source) -> Result<Driver, Tried> {
+    let path = source.to_string();
+    let mut driver = Driver {
+        functions,
+        source,
+        version: 0,
+        devices: 0,
+    };
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    // SAFETY: starting the driver has no conditions; it may be started more than once.
+    let started = unsafe { driver.init(0) };
+    match started {
+        Ok(()) => {}
+        Err(error) if error.code == code::STUB_LIBRARY => {
+            return Err(Tried::NotThis(
+                "a stub of the toolkit, made for linking, not a driver".to_owned(),
+            ));
+        }
+        Err(error) if error.code == code::NO_DEVICE => {
+            return Err(Tried::Failed(Unavailable::NoDevice { visible }));
+        }
+        Err(error) => {
+            return Err(Tried::Failed(Unavailable::NotStarted {
+                path,
+                code: error.code,
+                text: error.to_string(),
+                forbidden: forbidden_files(),
+            }));
+        }
+    }
+    let mut version: c_int = 0;
+    let mut count: c_int = 0;
+    // SAFETY: both write one number.
+    let asked = unsafe {
+        driver
+            .driver_get_version(&mut version)
+            .and_then(|()| driver.device_get_count(&mut count))
+    };
+    if let Err(error) = asked {
+        return Err(Tried::Failed(Unavailable::NotStarted {
+            path,
+            code: error.code,
+            text: error.to_string(),
+            forbidden: Vec::new(),
+        }));
+    }
+    if version < NEEDED_VERSION {
+        return Err(Tried::Failed(Unavailable::TooOld { path, version }));
+    }
+    if count <= 0 {
+        return Err(Tried::Failed(Unavailable::NoDevice { visible }));
+    }
+    driver.version = version;
+    driver.devices = count as usize;
+    Ok(driver)
+}
+
+/// The driver's device files that are there and cannot be opened.
+fn forbidden_files() -> Vec<String> {
+    let files = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
+    let forbidden = files.into_iter().filter(|file| {
+        let opened = std::fs::File::open(file);
+        opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    });
+    forbidden.map(str::to_owned).collect()
+}

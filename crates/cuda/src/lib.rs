@@ -1,0 +1,20 @@
+//! Device machinery: everything of CUDA that knows no tensors.
+//!
+//! [`driver()`] loads the driver (or the virtual GPU), [`Gpu`] is one device with its context, its default stream and its
+//! caching allocator, [`DeviceBuffer`] and [`PinnedBuffer`] are memory, [`Module`] and [`Kernel`] are code. Calls return
+//! values or [`fireclay_core::Error`]s; none panics because a driver is missing or fails.
+
+pub mod driver;
+mod event;
+mod gpu;
+pub mod memory;
+mod module;
+mod stream;
+pub mod sync;
+
+pub use driver::{Driver, DriverError, Source, Unavailable, driver};
+pub use event::Event;
+pub use gpu::{Gpu, Properties};
+pub use memory::{DeviceBuffer, PinnedBuffer, Purpose};
+pub use module::{Argument, Kernel, Module};
+pub use stream::Stream;
