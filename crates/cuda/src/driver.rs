@@ -78,7 +78,10 @@ pub(crate) mod code {
 impl DriverError {
     /// Whether the context is lost with it: every later call on the device fails, until the process ends.
     pub fn is_sticky(&self) -> bool {
-        matches!(self.code, 700 | 702 | 710 | 714..=719 | 46 | 999 | 214 | 709)
+        matches!(
+            self.code,
+            700 | 702 | 710 | 714..=719 | 46 | 999 | 214 | 709
+        )
     }
 }
 
@@ -171,31 +174,31 @@ impl Driver {
 
     #[cold]
     fn error(&self, function: &'static str, code: u32) -> DriverError {
-        let (name, text) = self.functions.describe(code);
+        let text = |found: Result<(), DriverError>, text: *const c_char, otherwise: &str| {
+            if found.is_err() || text.is_null() {
+                return otherwise.to_owned();
+            }
+            // SAFETY: the driver's text ends with a zero and lives as long as the driver.
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        let known = function != "cuGetErrorName" && function != "cuGetErrorString";
+        let (mut name, mut description) = (std::ptr::null(), std::ptr::null());
+        // SAFETY: one pointer is written by each. Their own errors are not looked up again.
+        let found = known.then(|| unsafe {
+            (
+                self.get_error_name(code, &mut name),
+                self.get_error_string(code, &mut description),
+            )
+        });
+        let (named, described) = found.unwrap_or((Ok(()), Ok(())));
         DriverError {
             function,
             code,
-            name,
-            text,
+            name: text(named, name, "unknown error"),
+            text: text(described, description, "no description"),
         }
-    }
-}
-
-impl Functions {
-    /// An error's name and description, as the driver has them.
-    fn describe(&self, code: u32) -> (String, String) {
-        let text = |get: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| {
-            let mut text = std::ptr::null();
-            // SAFETY: the function writes one pointer, to a text that lives as long as the driver.
-            unsafe {
-                (get(code, &mut text) == 0 && !text.is_null())
-                    .then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
-            }
-        };
-        (
-            text(self.get_error_name).unwrap_or_else(|| "unknown error".to_owned()),
-            text(self.get_error_string).unwrap_or_else(|| "no description".to_owned()),
-        )
     }
 }
 

@@ -11,6 +11,7 @@ use fireclay_core::{Context, Device, Error, Result};
 use crate::driver::{Driver, DriverError, code, driver};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
+use crate::sync::{self, Reason};
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,12 +167,19 @@ impl Gpu {
         Ok(self.driver)
     }
 
-    pub(crate) fn driver(&self) -> &'static Driver {
-        self.driver
-    }
-
     pub(crate) fn context(&self) -> CUcontext {
         self.context
+    }
+
+    /// Waits until all work of the device is done (`torch.cuda.synchronize`).
+    ///
+    /// # Errors
+    /// If the work failed.
+    pub fn synchronize(&self) -> Result<()> {
+        let driver = self.bound()?;
+        sync::note(Reason::Synchronize, 0);
+        // SAFETY: the context is current.
+        unsafe { driver.ctx_synchronize() }.map_err(|error| self.failed(&error))
     }
 
     /// Free and total bytes of the whole device, other processes included.
@@ -291,14 +299,20 @@ fn bad_ordinal(driver: &Driver, ordinal: usize) -> Error {
     let count = driver.devices();
     let last = count.saturating_sub(1);
     let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(value) => format!("; CUDA_VISIBLE_DEVICES is \"{value}\", its entries are counted from 0"),
+        Ok(value) => {
+            format!("; CUDA_VISIBLE_DEVICES is \"{value}\", its entries are counted from 0")
+        }
         Err(_) => String::new(),
     };
     Error::DeviceUnavailable {
         device: Device::Cuda(ordinal),
         why: format!(
             "there {} ({}), cuda:0 to cuda:{last}{visible}",
-            if count == 1 { "is 1 device".to_owned() } else { format!("are {count} devices") },
+            if count == 1 {
+                "is 1 device".to_owned()
+            } else {
+                format!("are {count} devices")
+            },
             driver.source()
         ),
     }
@@ -345,9 +359,7 @@ fn properties(driver: &Driver, device: CUdevice) -> Result<Properties, DriverErr
             A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         )?,
         l2_cache: attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
-        virtual_memory: attribute(
-            A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-        )? != 0,
+        virtual_memory: attribute(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)? != 0,
         uuid: text,
     })
 }

@@ -4,6 +4,7 @@
 //! caching allocator, [`DeviceBuffer`] and [`PinnedBuffer`] are memory, [`Module`] and [`Kernel`] are code. Calls return
 //! values or [`fireclay_core::Error`]s; none panics because a driver is missing or fails.
 
+mod copy;
 pub mod driver;
 mod event;
 mod gpu;
@@ -12,6 +13,7 @@ mod module;
 mod stream;
 pub mod sync;
 
+pub use copy::{copy, copy_between, download, fill, upload};
 pub use driver::{Driver, DriverError, Source, Unavailable, driver};
 pub use event::Event;
 pub use gpu::{Gpu, Properties};

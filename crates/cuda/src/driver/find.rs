@@ -228,13 +228,11 @@ fn from_library(path: &str) -> Result<Driver, Tried> {
     let library = unsafe { Library::new(path) };
     let library = library.map_err(|error| Tried::NotThis(plain(&error.to_string(), path)))?;
     let functions = Functions::load(|name| {
-        // SAFETY: the symbol is looked at as an address only.
-        let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };
-        symbol.ok().and_then(|symbol| {
-            symbol
-                .try_as_raw_ptr()
-                .map(|address| address.cast_const().cast())
-        })
+        // SAFETY: the symbol is looked at as an address only, while the library is loaded.
+        unsafe {
+            let symbol = library.get::<*const c_void>(name.as_bytes()).ok()?;
+            symbol.try_as_raw_ptr().map(<*mut c_void>::cast_const)
+        }
     });
     let functions = functions.map_err(|functions| {
         Tried::Failed(Unavailable::MissingFunctions {

@@ -110,10 +110,6 @@ functions! {
     mem_host_alloc = cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
     /// Frees page-locked host memory.
     mem_free_host = cuMemFreeHost(pointer: *mut c_void);
-    /// The unit in which physical memory is mapped.
-    mem_get_allocation_granularity = cuMemGetAllocationGranularity(
-        granularity: *mut usize, properties: *const CUmemAllocationProp, option: c_uint,
-    );
     /// Reserves addresses without memory.
     mem_address_reserve = cuMemAddressReserve(
         pointer: *mut CUdeviceptr, bytes: usize, alignment: usize, address: CUdeviceptr, flags: u64,

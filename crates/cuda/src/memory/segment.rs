@@ -2,7 +2,7 @@
 //! behind piece by piece.
 
 use cudarc::driver::sys::{
-    CUdeviceptr, CUmemAccessDesc, CUmemAccess_flags, CUmemAllocationHandleType,
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
     CUmemLocationType,
 };
@@ -42,6 +42,20 @@ pub(super) fn piece_bytes(pool: Pool) -> usize {
 
 /// The unit that physical memory comes in; the same on all NVIDIA GPUs since Pascal.
 pub(super) const GRANULARITY: usize = 2 << 20;
+
+fn device(ordinal: usize) -> CUmemLocation {
+    CUmemLocation {
+        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: ordinal as i32,
+    }
+}
+
+fn access_of(ordinal: usize) -> CUmemAccessDesc {
+    CUmemAccessDesc {
+        location: device(ordinal),
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
+}
 
 impl SegmentMemory {
     /// One allocation of the driver.
@@ -108,29 +122,30 @@ impl Growable {
         self.mapped - self.pieces.last().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Puts memory behind the next `bytes`, a multiple of the granularity.
-    pub(super) fn grow(&mut self, driver: &Driver, bytes: usize) -> Result<(), DriverError> {
+    /// Puts memory behind the next `bytes`, a multiple of the granularity, for its own device and its peers.
+    pub(super) fn grow(
+        &mut self,
+        driver: &Driver,
+        bytes: usize,
+        peers: &[usize],
+    ) -> Result<(), DriverError> {
         debug_assert!(bytes.is_multiple_of(GRANULARITY) && bytes <= self.room());
-        let location = CUmemLocation {
-            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: self.ordinal,
-        };
         // SAFETY: the struct is plain numbers and a null pointer, for which zeros are valid.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         properties.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.requestedHandleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-        properties.location = location;
-        let access = CUmemAccessDesc {
-            location,
-            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
+        properties.location = device(self.ordinal as usize);
+        let access: Vec<CUmemAccessDesc> = std::iter::once(self.ordinal as usize)
+            .chain(peers.iter().copied())
+            .map(access_of)
+            .collect();
         let mut handle = 0;
         let at = self.address + self.mapped as u64;
         // SAFETY: the piece follows what is mapped, within the reservation; on failure what was done is undone.
         unsafe {
             driver.mem_create(&mut handle, bytes, &properties, 0)?;
             let mapped = driver.mem_map(at, bytes, 0, handle, 0).and_then(|()| {
-                let access = driver.mem_set_access(at, bytes, &access, 1);
+                let access = driver.mem_set_access(at, bytes, access.as_ptr(), access.len());
                 if access.is_err() {
                     let _ = driver.mem_unmap(at, bytes);
                 }
@@ -143,6 +158,18 @@ impl Growable {
         }
         self.pieces.push((handle, bytes));
         self.mapped += bytes;
+        Ok(())
+    }
+
+    /// Lets another device use what is mapped.
+    pub(super) fn allow(&self, driver: &Driver, ordinal: usize) -> Result<(), DriverError> {
+        let access = access_of(ordinal);
+        let mut at = self.address;
+        for (_, bytes) in &self.pieces {
+            // SAFETY: the piece is mapped there.
+            unsafe { driver.mem_set_access(at, *bytes, &access, 1)? };
+            at += *bytes as u64;
+        }
         Ok(())
     }
 
