@@ -314,6 +314,47 @@ impl Layout {
     }
 }
 
+/// A loop over operands of one shape with as few dimensions as they all allow: the shape, and each operand's strides over
+/// it. Dimensions are ordered by the memory of operand `written`, outermost first, so that it is written in order; a loop
+/// over contiguous tensors of any shape has one dimension.
+pub fn merge_dims(
+    shape: &[usize],
+    strides: &[&[usize]],
+    written: Option<usize>,
+) -> (Dims, Vec<Dims>) {
+    let mut order: Dims = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
+    if let Some(written) = written {
+        order.sort_by_key(|&dim| std::cmp::Reverse(strides[written][dim]));
+    }
+    let mut merged = Dims::new();
+    let mut kept: Vec<Dims> = vec![Dims::new(); strides.len()];
+    for &dim in &order {
+        let size = shape[dim];
+        let joins = !merged.is_empty()
+            && kept
+                .iter()
+                .zip(strides)
+                .all(|(kept, strides)| kept[kept.len() - 1] == strides[dim] * size);
+        if joins {
+            let last = merged.len() - 1;
+            merged[last] *= size;
+            for (kept, strides) in kept.iter_mut().zip(strides) {
+                kept[last] = strides[dim];
+            }
+        } else {
+            merged.push(size);
+            for (kept, strides) in kept.iter_mut().zip(strides) {
+                kept.push(strides[dim]);
+            }
+        }
+    }
+    if merged.is_empty() {
+        merged.push(1);
+        kept.iter_mut().for_each(|kept| kept.push(1));
+    }
+    (merged, kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

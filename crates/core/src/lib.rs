@@ -12,11 +12,13 @@ pub mod layout;
 pub mod math;
 pub mod philox;
 pub mod pointwise;
+pub mod program;
 pub mod promote;
 pub mod resume;
 pub mod scalar;
 pub mod shape;
 pub mod state_dict;
+pub mod trace;
 
 pub use device::{Device, IntoDevice};
 pub use dtype::{DType, Element};

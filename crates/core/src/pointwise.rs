@@ -2,6 +2,17 @@
 
 use crate::arith::{Arith, Num};
 
+/// The number type that a function is computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// f32, also for the 16-bit floats.
+    F32,
+    /// f64.
+    F64,
+    /// i64, for all whole numbers and bools.
+    I64,
+}
+
 /// A pointwise function of `N` inputs and `M` outputs.
 ///
 /// The implementing struct's fields are the function's constant arguments (a slope, a learning rate).

@@ -1,22 +1,11 @@
 //! Loading, storing and converting tiles: the one place where a dtype becomes a class and back.
 
 use fireclay_core::DType;
+pub use fireclay_core::program::class_of;
 use half::{bf16, f16};
 
 use crate::grid::{Grid, Lane, for_rows};
 use crate::kernel::Class;
-
-/// The class in which a dtype is computed with. Only computable dtypes have one.
-pub fn class_of(dtype: DType) -> Class {
-    match dtype {
-        DType::F64 => Class::F64,
-        DType::F32 | DType::F16 | DType::BF16 => Class::F32,
-        _ => {
-            debug_assert!(dtype.is_computable());
-            Class::I64
-        }
-    }
-}
 
 pub(crate) fn class_size(class: Class) -> usize {
     match class {

@@ -3,6 +3,7 @@
 //! Dimensions are ordered by the output's memory and merged as far as all operands allow, so that a loop over
 //! contiguous tensors of any shape has one dimension.
 
+use fireclay_core::layout::merge_dims;
 use fireclay_core::{DType, Dims};
 
 /// An input in memory: its strides follow the dimensions of the evaluated shape, 0 where broadcast.
@@ -52,42 +53,13 @@ impl Grid {
         if numel == 0 {
             return None;
         }
-        let mut order: Dims = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
-        if let Some(sink) = sinks.first() {
-            // Outermost first in the output's memory, so that it is written in order.
-            order.sort_by_key(|&dim| std::cmp::Reverse(sink.strides[dim]));
-        }
-        let strides: Vec<&Dims> = sources
+        let strides: Vec<&[usize]> = sources
             .iter()
-            .map(|source| &source.strides)
-            .chain(sinks.iter().map(|sink| &sink.strides))
+            .map(|source| &source.strides[..])
+            .chain(sinks.iter().map(|sink| &sink.strides[..]))
             .collect();
-        let mut merged = Dims::new();
-        let mut kept: Vec<Dims> = vec![Dims::new(); strides.len()];
-        for &dim in &order {
-            let size = shape[dim];
-            let joins = !merged.is_empty()
-                && kept
-                    .iter()
-                    .zip(&strides)
-                    .all(|(kept, strides)| kept[kept.len() - 1] == strides[dim] * size);
-            if joins {
-                let last = merged.len() - 1;
-                merged[last] *= size;
-                for (kept, strides) in kept.iter_mut().zip(&strides) {
-                    kept[last] = strides[dim];
-                }
-            } else {
-                merged.push(size);
-                for (kept, strides) in kept.iter_mut().zip(&strides) {
-                    kept.push(strides[dim]);
-                }
-            }
-        }
-        if merged.is_empty() {
-            merged.push(1);
-            kept.iter_mut().for_each(|kept| kept.push(1));
-        }
+        let written = (!sinks.is_empty()).then_some(sources.len());
+        let (merged, kept) = merge_dims(shape, &strides, written);
         let mut kept = kept.into_iter();
         let sources = sources
             .iter()

@@ -4,20 +4,11 @@
 
 use crate::arch::SimdLanes;
 use crate::isa::{Isa, isa};
+pub use fireclay_core::pointwise::Class;
 use fireclay_core::pointwise::Pointwise;
+use fireclay_core::trace::{Trace, trace};
 use std::num::Wrapping;
 use std::sync::Arc;
-
-/// The number type a tile is computed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// f32, also for the 16-bit floats.
-    F32,
-    /// f64.
-    F64,
-    /// i64, for all whole numbers and bools.
-    I64,
-}
 
 /// A compiled pointwise function whose number of inputs and outputs is known at run time. Cheap to clone.
 #[derive(Clone)]
@@ -46,6 +37,12 @@ impl Kernel {
     /// Whether the function can be computed in [`Class::I64`].
     pub fn whole(&self) -> bool {
         self.function.whole()
+    }
+
+    /// The function written down, for other devices: see Note [Tracing]. Panics on [`Class::I64`] if it is not
+    /// [`whole`](Self::whole).
+    pub fn trace(&self, class: Class) -> Trace {
+        self.function.trace(class)
     }
 
     /// Applies the function to `len` elements, on the instruction set in use.
@@ -108,6 +105,7 @@ trait Function: Send + Sync {
     fn inputs(&self) -> usize;
     fn outputs(&self) -> usize;
     fn whole(&self) -> bool;
+    fn trace(&self, class: Class) -> Trace;
     /// # Safety
     /// As for [`Kernel::run`], and the CPU supports `isa`.
     unsafe fn run(
@@ -133,6 +131,10 @@ impl<const N: usize, const M: usize, P: Pointwise<N, M>> Function for Compiled<N
 
     fn whole(&self) -> bool {
         P::WHOLE
+    }
+
+    fn trace(&self, class: Class) -> Trace {
+        trace(&self.0, class)
     }
 
     unsafe fn run(

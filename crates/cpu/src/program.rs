@@ -51,9 +51,11 @@ enum Step {
 pub struct Program {
     classes: Vec<Class>,
     inputs: Vec<usize>,
+    input_dtypes: Vec<DType>,
     constants: Vec<(usize, Scalar)>,
     steps: Vec<Step>,
     outputs: Vec<usize>,
+    output_dtypes: Vec<DType>,
 }
 
 impl Program {
@@ -71,6 +73,7 @@ impl Program {
     pub fn input(&mut self, dtype: DType) -> Register {
         let register = self.register(class_of(dtype));
         self.inputs.push(register);
+        self.input_dtypes.push(dtype);
         Register(register)
     }
 
@@ -136,6 +139,45 @@ impl Program {
             _ => self.convert(register, class_of(dtype)),
         };
         self.outputs.push(register.0);
+        self.output_dtypes.push(dtype);
+    }
+
+    /// The program written down, for other devices.
+    pub fn description(&self) -> fireclay_core::program::Program {
+        use fireclay_core::program as core;
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Apply {
+                kernel,
+                class,
+                inputs,
+                outputs,
+            } => core::Step::Apply {
+                trace: kernel.trace(*class),
+                inputs: inputs.clone(),
+                outputs: outputs.clone(),
+            },
+            Step::Convert {
+                truth,
+                input,
+                output,
+                ..
+            } => core::Step::Convert {
+                truth: *truth,
+                input: *input,
+                output: *output,
+            },
+        });
+        let typed = |registers: &[usize], dtypes: &[DType]| {
+            let pairs = registers.iter().copied().zip(dtypes.iter().copied());
+            pairs.collect()
+        };
+        core::Program {
+            classes: self.classes.clone(),
+            inputs: typed(&self.inputs, &self.input_dtypes),
+            constants: self.constants.clone(),
+            steps: steps.collect(),
+            outputs: typed(&self.outputs, &self.output_dtypes),
+        }
     }
 
     /// Evaluates over `shape`.

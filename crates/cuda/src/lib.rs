@@ -10,6 +10,7 @@ mod event;
 mod gpu;
 pub mod memory;
 mod module;
+pub mod pointwise;
 mod stream;
 pub mod sync;
 
