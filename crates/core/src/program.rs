@@ -2,11 +2,10 @@
 
 use crate::dtype::DType;
 use crate::pointwise::Class;
-use crate::scalar::Scalar;
 use crate::trace::Trace;
 
 /// One step of a [`Program`]; registers are numbers into [`Program::classes`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Applies a function.
     Apply {
@@ -29,14 +28,15 @@ pub enum Step {
 }
 
 /// Pointwise functions over the elements of several tensors, done in one go.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Program {
     /// What each register holds.
     pub classes: Vec<Class>,
     /// The register of each input, and what its elements are in memory.
     pub inputs: Vec<(usize, DType)>,
-    /// Registers with the same number in every element.
-    pub constants: Vec<(usize, Scalar)>,
+    /// Registers with the same number in every element. The numbers are given when it runs, so that programs that differ in
+    /// them only are one.
+    pub constants: Vec<usize>,
     /// What is done, in order.
     pub steps: Vec<Step>,
     /// The register of each output, and what its elements are in memory. A bool is stored as whether it is not zero.

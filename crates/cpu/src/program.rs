@@ -142,6 +142,11 @@ impl Program {
         self.output_dtypes.push(dtype);
     }
 
+    /// The numbers of its constants, in the order of [`description`](Program::description).
+    pub fn constants(&self) -> impl Iterator<Item = Scalar> + '_ {
+        self.constants.iter().map(|(_, value)| *value)
+    }
+
     /// The program written down, for other devices.
     pub fn description(&self) -> fireclay_core::program::Program {
         use fireclay_core::program as core;
@@ -174,7 +179,11 @@ impl Program {
         core::Program {
             classes: self.classes.clone(),
             inputs: typed(&self.inputs, &self.input_dtypes),
-            constants: self.constants.clone(),
+            constants: self
+                .constants
+                .iter()
+                .map(|(register, _)| *register)
+                .collect(),
             steps: steps.collect(),
             outputs: typed(&self.outputs, &self.output_dtypes),
         }

@@ -3,12 +3,12 @@
 mod text;
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fireclay_core::layout::merge_dims;
+use fireclay_core::pointwise::Class;
 use fireclay_core::program::Program;
-use fireclay_core::{Error, Result};
+use fireclay_core::{Error, Result, Scalar};
 use smallvec::SmallVec;
 
 use crate::gpu::Gpu;
@@ -42,17 +42,15 @@ impl Pointwise {
 
     /// The one for a program, kept for the process: equal programs share their kernels.
     pub fn of(program: &Program) -> Arc<Pointwise> {
-        static KNOWN: Mutex<Option<HashMap<u64, Vec<Arc<Pointwise>>>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<Program, Arc<Pointwise>>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = known
-            .get_or_insert_default()
-            .entry(fingerprint(program))
-            .or_default();
-        if let Some(found) = same.iter().find(|known| known.program == *program) {
+        let known = known.get_or_insert_default();
+        if let Some(found) = known.get(program) {
             return Arc::clone(found);
         }
-        same.push(Arc::new(Pointwise::new(program.clone())));
-        Arc::clone(&same[same.len() - 1])
+        let made = Arc::new(Pointwise::new(program.clone()));
+        known.insert(program.clone(), Arc::clone(&made));
+        made
     }
 
     /// The PTX for contiguous operands, to be looked at.
@@ -75,9 +73,11 @@ impl Pointwise {
         name: &'static str,
         shape: &[usize],
         inputs: &[Placed<'_>],
+        constants: &[Scalar],
         outputs: &[Placed<'_>],
     ) -> Result<()> {
         assert_eq!(inputs.len(), self.program.inputs.len());
+        assert_eq!(constants.len(), self.program.constants.len());
         assert_eq!(outputs.len(), self.program.outputs.len());
         let count: usize = shape.iter().product();
         if count == 0 {
@@ -97,6 +97,13 @@ impl Pointwise {
             .chain(outputs)
             .map(|operand| Argument::Address(operand.address))
             .collect();
+        for (register, value) in self.program.constants.iter().zip(constants) {
+            arguments.push(match self.program.classes[*register] {
+                Class::F32 => Argument::F32(value.to_f64() as f32),
+                Class::F64 => Argument::F64(value.to_f64()),
+                Class::I64 => Argument::U64(value.to_i64() as u64),
+            });
+        }
         arguments.push(number(count));
         if plan.ndim > 0 {
             arguments.extend(sizes.iter().map(|size| number(*size)));
@@ -206,31 +213,4 @@ fn form_of(dims: &[usize], strides: &[usize]) -> Form {
         expected *= size;
     }
     Form::Contiguous
-}
-
-/// A number that equal programs share.
-fn fingerprint(program: &Program) -> u64 {
-    use fireclay_core::program::Step;
-    let mut hasher = std::hash::DefaultHasher::new();
-    program.classes.hash(&mut hasher);
-    program.inputs.hash(&mut hasher);
-    program.outputs.hash(&mut hasher);
-    for (register, value) in &program.constants {
-        (register, value.to_f64().to_bits()).hash(&mut hasher);
-    }
-    for step in &program.steps {
-        match step {
-            Step::Apply {
-                trace,
-                inputs,
-                outputs,
-            } => (trace, inputs, outputs).hash(&mut hasher),
-            Step::Convert {
-                truth,
-                input,
-                output,
-            } => (truth, input, output).hash(&mut hasher),
-        }
-    }
-    hasher.finish()
 }

@@ -82,7 +82,7 @@ fn run(program: &Program, inputs: &[&[u8]], out_bytes: usize, count: usize) -> V
     // SAFETY: every buffer holds `count` elements.
     unsafe {
         Pointwise::of(program)
-            .launch(gpu().stream(), "test", &[count], &placed, &[target])
+            .launch(gpu().stream(), "test", &[count], &placed, &[], &[target])
             .unwrap();
     }
     back(&out)
@@ -383,7 +383,7 @@ fn operands_lie_as_they_like() {
     let out = on_device(&bytes(&[-1.0; 300]));
     let mut program = program_of(&Sum, DType::F32);
     program.classes.push(Class::F32);
-    program.constants.push((3, Scalar::F64(0.5)));
+    program.constants.push(3);
     program.steps.push(Step::Apply {
         trace: trace(&Sum, Class::F32),
         inputs: vec![2, 3],
@@ -406,6 +406,7 @@ fn operands_lie_as_they_like() {
                         strides: &[0, 0, 1],
                     },
                 ],
+                &[Scalar::F64(0.5)],
                 &[Placed {
                     address: out.address() + 4,
                     strides: &[100, 14, 2],

@@ -5,10 +5,10 @@
 
 use std::fmt::Write;
 
+use fireclay_core::DType;
 use fireclay_core::pointwise::Class;
 use fireclay_core::program::{Program, Step};
 use fireclay_core::trace::{Kind, Node, Operation, Trace};
-use fireclay_core::{DType, Scalar};
 
 /// How an operand's elements lie, as far as it changes the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -42,7 +42,7 @@ pub(super) const THREADS: u32 = 256;
 
 /// The whole text of a kernel.
 ///
-/// Its parameters: the addresses of the inputs and of the outputs, the number of elements, then, if any operand is strided,
+/// Its parameters: the addresses of the inputs and of the outputs, the constants, the number of elements, then, if any operand is strided,
 /// the loop's sizes, and each strided operand's strides, in elements.
 pub(super) fn kernel(program: &Program, plan: &Plan) -> String {
     let mut writer = Writer::new(program, plan);
@@ -173,6 +173,10 @@ impl<'a> Writer<'a> {
         let mut parameters: Vec<(&'static str, String)> = (0..self.plan.forms.len())
             .map(|operand| ("u64", format!("address{operand}")))
             .collect();
+        for (number, register) in self.program.constants.iter().enumerate() {
+            let class = self.program.classes[*register];
+            parameters.push((type_of(class), format!("constant{number}")));
+        }
         parameters.push((index, "count".to_owned()));
         for dim in 0..self.plan.ndim {
             parameters.push((index, format!("size{dim}")));
@@ -216,15 +220,10 @@ impl<'a> Writer<'a> {
             self.strides.push(strides);
         }
         let program = self.program;
-        for &(register, value) in &program.constants {
+        for (number, &register) in program.constants.iter().enumerate() {
             let class = program.classes[register];
-            let constant = self.register(kind_of(class));
-            line!(
-                self,
-                "  mov.{} {constant}, {};",
-                bits_of(class),
-                literal(class, value)
-            );
+            let name = format!("constant{number}");
+            let constant = self.parameter(kind_of(class), type_of(class), &name);
             self.constants.push((register, constant));
         }
         let position = self.position();
@@ -676,18 +675,11 @@ fn vector_of(registers: &[Register]) -> (&'static str, String) {
     }
 }
 
-fn bits_of(class: Class) -> &'static str {
+/// The type of a number of a class, as a parameter.
+fn type_of(class: Class) -> &'static str {
     match class {
         Class::F32 => "f32",
         Class::F64 => "f64",
-        Class::I64 => "b64",
-    }
-}
-
-fn literal(class: Class, value: Scalar) -> String {
-    match class {
-        Class::F32 => format!("0f{:08X}", (value.to_f64() as f32).to_bits()),
-        Class::F64 => format!("0d{:016X}", value.to_f64().to_bits()),
-        Class::I64 => value.to_i64().to_string(),
+        Class::I64 => "s64",
     }
 }
