@@ -24,7 +24,7 @@ impl Tensor {
             ));
         }
         let tensor = Tensor::empty(&shape, T::DTYPE, device)?;
-        storage::fill_from_slice(&tensor.0.storage, elements);
+        storage::fill_from_slice(&tensor.0.storage, elements)?;
         Ok(tensor)
     }
 
@@ -56,9 +56,9 @@ impl Tensor {
         let tensor = Tensor::empty(&shape, dtype, device)?;
         if dtype == DType::Bool {
             let bools: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
-            storage::fill_from_bytes(&tensor.0.storage, &bools);
+            storage::fill_from_bytes(&tensor.0.storage, &bools)?;
         } else {
-            storage::fill_from_bytes(&tensor.0.storage, bytes);
+            storage::fill_from_bytes(&tensor.0.storage, bytes)?;
         }
         Ok(tensor)
     }
@@ -181,7 +181,7 @@ impl Tensor {
         storage::fill_with(&tensor.0.storage, |elements: &mut [T]| {
             let places = elements.iter_mut().enumerate();
             places.for_each(|(index, element)| *element = rule(index));
-        });
+        })?;
         Ok(tensor)
     }
 
@@ -213,7 +213,7 @@ impl Tensor {
                 .iter_mut()
                 .step_by(size + 1)
                 .for_each(|element| *element = 1.0);
-        });
+        })?;
         Ok(tensor)
     }
 }

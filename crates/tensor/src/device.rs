@@ -1,18 +1,14 @@
 //! Which devices there are.
 
-use fireclay_core::{Device, Error, Result};
+use fireclay_core::{Device, Result};
 
 /// Checks that tensors can live on `device`.
+///
+/// # Errors
+/// [`Error::DeviceUnavailable`](fireclay_core::Error::DeviceUnavailable), which says which layer failed and what to do.
 pub fn check_available(device: Device) -> Result<()> {
     match device {
         Device::Cpu => Ok(()),
-        Device::Cuda(_) => Err(unavailable(device)),
-    }
-}
-
-pub(crate) fn unavailable(device: Device) -> Error {
-    Error::DeviceUnavailable {
-        device,
-        why: "this build of Fireclay has no CUDA backend yet (see \"Not yet\" in the README); use \"cpu\"".into(),
+        Device::Cuda(ordinal) => fireclay_cuda::Gpu::get(ordinal).map(drop),
     }
 }

@@ -11,8 +11,9 @@ use fireclay_cpu::program::{Program, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
+use crate::op::sealed::Internal;
 use crate::op::{CpuInputs, Meta, Op, OutputMeta, Outputs};
-use crate::storage::{Access, CpuCall, Operand, Storage};
+use crate::storage::{self, Access, CpuCall, CudaCall, Operand, Storage};
 use crate::tensor::Tensor;
 
 /// Runs `op` on `inputs` and returns its outputs.
@@ -21,6 +22,9 @@ pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
     let recording = Recording::wanted(inputs);
     autograd::check_views(op.name(), inputs)?;
+    let moved = numbers_moved(&op, inputs)?;
+    let moved: SmallVec<[&Tensor; 4]> = moved.iter().collect();
+    let inputs = if moved.is_empty() { inputs } else { &moved[..] };
     let outputs = run(&op, inputs, origin)?;
     if recording
         && outputs
@@ -79,7 +83,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     } else {
         SmallVec::new()
     };
-    run_cpu(&op, &inputs, targets, Targets::Shared(&metas)).map_err(context)?;
+    run_on_device(&op, &inputs, targets, Targets::Shared(&metas)).map_err(context)?;
     for target in targets {
         target.0.storage.mark_modified(location);
     }
@@ -101,14 +105,17 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
         checked_nbytes(layout.shape(), inputs[0].dtype(), inputs[0].device()).map_err(context)?;
         return Ok(smallvec![inputs[0].alias(layout, made)]);
     }
-    let device = inputs.first().map_or(Device::Cpu, |input| input.device());
+    let device = op
+        .target(Internal)
+        .or(inputs.first().map(|input| input.device()))
+        .unwrap_or(Device::Cpu);
     let metas = op.output(&metas(inputs)).map_err(context)?;
     let mut outputs = Outputs::new();
     for meta in metas {
         outputs.push(allocate(meta, device, origin).map_err(context)?);
     }
     let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
-    run_cpu(op, inputs, &targets, Targets::Fresh).map_err(context)?;
+    run_on_device(op, inputs, &targets, Targets::Fresh).map_err(context)?;
     drop(targets);
     Ok(outputs)
 }
@@ -149,6 +156,69 @@ enum Targets<'a> {
     Fresh,
     /// The user's, with what the output rule says: their dtypes may be others.
     Shared(&'a [OutputMeta]),
+}
+
+/// Runs the kernel of the device that the tensors are on.
+fn run_on_device(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    kind: Targets<'_>,
+) -> Result<()> {
+    let device = targets[0].device();
+    match (inputs.first().map(|input| input.device()), device) {
+        (Some(source), target) if source != target => {
+            // Only the op that moves has a target of its own; its output rule keeps shape and dtype.
+            let source = autograd::no_grad(|| inputs[0].packed())?;
+            storage::transfer(&source.0.storage, &targets[0].0.storage, source.nbytes())
+        }
+        (_, Device::Cpu) => run_cpu(op, inputs, targets, kind),
+        (_, Device::Cuda(ordinal)) => run_cuda(op, inputs, targets, ordinal, kind),
+    }
+}
+
+/// Runs the CUDA kernel.
+fn run_cuda(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    ordinal: usize,
+    kind: Targets<'_>,
+) -> Result<()> {
+    let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
+    let written = match kind {
+        Targets::Fresh => &[],
+        Targets::Shared(_) => targets,
+    };
+    let _access = Access::many(
+        inputs.iter().map(|input| &input.0.storage),
+        written.iter().map(|target| &target.0.storage),
+    );
+    let inputs = inputs.iter().map(|input| operand(input)).collect();
+    let outputs = targets.iter().map(|target| operand(target)).collect();
+    // SAFETY: as in `run_kernel`, and `check_devices` saw to it that all are on this device.
+    op.cuda(unsafe { CudaCall::new(op.name(), stream, inputs, outputs) })
+}
+
+/// The inputs with numbers of the host (tensors without dimensions) moved to the device of the others, where the op takes
+/// such a mixture; nothing if there is nothing to move. The move is recorded, so that gradients come back.
+fn numbers_moved(op: &dyn Op, inputs: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
+    let is_number = |input: &Tensor| input.device().is_cpu() && input.ndim() == 0;
+    let mut devices = inputs
+        .iter()
+        .filter(|input| !is_number(input))
+        .map(|input| input.device());
+    let Some(device) = devices.next().filter(|device| !device.is_cpu()) else {
+        return Ok(SmallVec::new());
+    };
+    if !inputs.iter().any(|input| is_number(input)) || !op.takes_host_numbers(Internal) {
+        return Ok(SmallVec::new());
+    }
+    let moved = inputs.iter().map(|&input| match is_number(input) {
+        true => input.to(device),
+        false => Ok(input.clone()),
+    });
+    moved.collect()
 }
 
 /// Runs the kernel over inputs brought into the form that it takes.
@@ -268,8 +338,13 @@ pub(crate) fn update<const N: usize>(
                     "tensors must be floating, of one dtype in all sets",
                 )));
             }
-            if !tensor.device().is_cpu() {
-                return Err(context(crate::device::unavailable(tensor.device())));
+            if tensor.device() != sets[0][0].device() {
+                let devices = format!("{} and {}", sets[0][0].device(), tensor.device());
+                return Err(context(Error::DeviceMismatch {
+                    op: name,
+                    devices,
+                    context: Context::hint("all sets must be on one device"),
+                }));
             }
             if number < written {
                 autograd::check_in_place(name, tensor, &[]).map_err(context)?;
@@ -298,6 +373,23 @@ pub(crate) fn update<const N: usize>(
         sets.iter()
             .flat_map(|set| set[..written].iter().map(|tensor| &tensor.0.storage)),
     );
+    if let Device::Cuda(ordinal) = sets.first().map_or(Device::Cpu, |set| set[0].device()) {
+        let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
+        let kernel = fireclay_cuda::pointwise::Pointwise::of(&program.description());
+        let constants: SmallVec<[fireclay_core::Scalar; 4]> = program.constants().collect();
+        for set in sets {
+            let inputs = set.iter().map(|tensor| operand(tensor)).collect();
+            let outputs = set[..written].iter().map(|tensor| operand(tensor)).collect();
+            // SAFETY: locked above; no storage that is written is shared by another operand, except that an output is the
+            // very input of its place.
+            let call = unsafe { CudaCall::new(name, stream, inputs, outputs) };
+            call.pointwise(&kernel, &constants)?;
+            for tensor in &set[..written] {
+                tensor.0.storage.mark_modified(location);
+            }
+        }
+        return Ok(());
+    }
     let operand = |tensor: &Tensor| operand(tensor).ptr();
     let mut sources: Vec<Source> = Vec::with_capacity(sets.len() * N);
     let mut sinks: Vec<Sink> = Vec::with_capacity(sets.len() * written);
@@ -337,7 +429,7 @@ pub(crate) fn update<const N: usize>(
 
 /// Copies those inputs that share a target's storage, unless they are the target itself and the kernel can take that.
 fn separate(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
-    let overwrites = op.overwrites_inputs(crate::op::sealed::Internal);
+    let overwrites = op.overwrites_inputs(Internal);
     let mut separated = SmallVec::new();
     for &input in inputs {
         let clash = targets.iter().any(|target| {
@@ -368,12 +460,27 @@ fn check_devices<'a>(
     if tensors.all(|tensor| tensor.device() == first.device()) {
         return Ok(());
     }
-    let mut devices: Vec<String> = all.map(|tensor| tensor.device().to_string()).collect();
+    let mut devices: Vec<Device> = all.clone().map(Tensor::device).collect();
+    devices.sort_unstable();
     devices.dedup();
+    // The way out leads to the device that computes: a GPU before the host.
+    let wanted = devices[devices.len() - 1];
+    let moves: Vec<String> = all
+        .enumerate()
+        .filter(|(_, tensor)| tensor.device() != wanted)
+        .map(|(number, tensor)| {
+            let nbytes = tensor.nbytes();
+            format!("operand {number} to {wanted} ({nbytes} bytes)")
+        })
+        .collect();
+    let devices: Vec<String> = devices.iter().map(Device::to_string).collect();
     Err(Error::DeviceMismatch {
         op: op.name(),
         devices: devices.join(" and "),
-        context: Context::hint(format!("move them: to(\"{}\")", first.device())),
+        context: Context::hint(format!(
+            "move {}, as in x.to(\"{wanted}\")",
+            moves.join(", ")
+        )),
     })
 }
 

@@ -34,5 +34,5 @@ pub use ops::{
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use state_dict::{StateDict, StateDictReader};
-pub use storage::CpuCall;
+pub use storage::{CpuCall, CudaCall};
 pub use tensor::Tensor;

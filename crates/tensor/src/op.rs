@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use fireclay_core::{DType, Device, Error, Layout, Result, Shape};
+use fireclay_core::{Context, DType, Device, Error, Layout, Result, Shape};
 use smallvec::SmallVec;
 
 use crate::autograd::Backward;
-use crate::storage::CpuCall;
+use crate::storage::{CpuCall, CudaCall};
 use crate::tensor::Tensor;
 
 /// Shape, strides, dtype and device of an input, without its data.
@@ -172,6 +172,32 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn overwrites_inputs(&self, _: sealed::Internal) -> bool {
         false
+    }
+
+    /// The device of the outputs, where it is not that of the inputs: for the op that moves.
+    #[doc(hidden)]
+    fn target(&self, _: sealed::Internal) -> Option<Device> {
+        None
+    }
+
+    /// Whether it takes tensors without dimensions on the host among operands on a device, as PyTorch's pointwise ops do.
+    #[doc(hidden)]
+    fn takes_host_numbers(&self, _: sealed::Internal) -> bool {
+        false
+    }
+
+    /// The CUDA kernel. It takes its inputs as they are.
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let device = call.device();
+        let dtype = (call.inputs() > 0).then(|| call.dtype(0));
+        Err(Error::NoKernel {
+            op: self.name(),
+            device,
+            dtype: dtype.unwrap_or(DType::F32),
+            context: Context::hint(
+                "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
+            ),
+        })
     }
 
     /// The CPU kernel.

@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
 use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
+use fireclay_cuda::{DeviceBuffer, Gpu, Purpose, Stream};
 use smallvec::SmallVec;
 
 use crate::op::Meta;
@@ -33,14 +34,19 @@ pub(crate) struct Storage {
 
 enum Memory {
     Cpu(HostBuffer),
+    Cuda(DeviceBuffer),
 }
 
 impl Storage {
-    /// Fresh bytes of unspecified (but initialised) content.
+    /// Fresh bytes of unspecified content (on the host: initialised).
+    #[track_caller]
     pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
         let memory = match device {
             Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(out_of_host_memory)?),
-            Device::Cuda(_) => return Err(crate::device::unavailable(device)),
+            Device::Cuda(ordinal) => {
+                let stream = Gpu::get(ordinal)?.stream();
+                Memory::Cuda(DeviceBuffer::allocate(stream, nbytes, Purpose::Activations)?)
+            }
         };
         Ok(Arc::new(Storage {
             memory,
@@ -55,6 +61,7 @@ impl Storage {
     pub(crate) fn nbytes(&self) -> usize {
         match &self.memory {
             Memory::Cpu(buffer) => buffer.len(),
+            Memory::Cuda(buffer) => buffer.len(),
         }
     }
 
@@ -87,10 +94,23 @@ impl Storage {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The first byte. Reading or writing it needs a guard of [`Access`], or that nobody else has the storage.
+    /// The first byte, of memory of the host. Reading or writing it needs a guard of [`Access`], or that nobody else has
+    /// the storage.
+    ///
+    /// # Panics
+    /// If the bytes are a device's: the door hands those to kernels of the device only.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         match &self.memory {
             Memory::Cpu(buffer) => buffer.as_ptr(),
+            Memory::Cuda(buffer) => panic!("{buffer:?} was taken for host memory"),
+        }
+    }
+
+    /// The device's bytes, if it is not the host.
+    pub(crate) fn on_device(&self) -> Option<&DeviceBuffer> {
+        match &self.memory {
+            Memory::Cpu(_) => None,
+            Memory::Cuda(buffer) => Some(buffer),
         }
     }
 }
@@ -263,18 +283,32 @@ impl<'a> CpuCall<'a> {
 impl Operand<'_> {
     /// What an output rule sees of it.
     pub(crate) fn meta(&self) -> Meta<'_> {
+        let device = self.storage.on_device();
         Meta {
             layout: self.layout,
             dtype: self.dtype,
-            device: Device::Cpu,
+            device: device.map_or(Device::Cpu, |buffer| buffer.gpu().device()),
         }
     }
 
-    /// The first element. In bounds of the storage, whose end is checked here.
+    /// The first element, in host memory. In bounds of the storage, whose end is checked here.
     pub(crate) fn ptr(&self) -> *mut u8 {
+        // SAFETY: the place lies within the storage.
+        unsafe { self.storage.as_ptr().add(self.first_byte()) }
+    }
+
+    /// The address of the first element, in device memory; checked as [`ptr`](Operand::ptr) is.
+    pub(crate) fn address(&self) -> u64 {
+        let buffer = self.storage.on_device();
+        let buffer = buffer.expect("the door hands a device's kernel operands on that device");
+        buffer.address() + self.first_byte() as u64
+    }
+
+    /// Where the first element is in the storage, in bytes, once the end of the last one is known to lie within it.
+    fn first_byte(&self) -> usize {
         if self.layout.shape().contains(&0) {
             // No element, so an offset beyond the storage (of a view of an empty tensor) means nothing.
-            return self.storage.as_ptr();
+            return 0;
         }
         let size = self.dtype.size();
         let end = self.layout.end().and_then(|end| end.checked_mul(size));
@@ -282,8 +316,92 @@ impl Operand<'_> {
             end.is_some_and(|end| end <= self.storage.nbytes()),
             "a layout reaches beyond its storage"
         );
-        // SAFETY: offset <= end, which lies within the storage.
-        unsafe { self.storage.as_ptr().add(self.layout.offset() * size) }
+        self.layout.offset() * size
+    }
+}
+
+/// What a CUDA kernel works on: operands on one device, locked as for [`CpuCall`], and the stream to put the work in.
+///
+/// Operands come as they are: of any strides, 16-bit floats not widened.
+pub struct CudaCall<'a> {
+    inputs: SmallVec<[Operand<'a>; 4]>,
+    outputs: SmallVec<[Operand<'a>; 2]>,
+    stream: &'a Stream,
+    name: &'static str,
+}
+
+impl<'a> CudaCall<'a> {
+    /// # Safety
+    /// As [`CpuCall::new`], and all storages are of the stream's device.
+    pub(crate) unsafe fn new(
+        name: &'static str,
+        stream: &'a Stream,
+        inputs: SmallVec<[Operand<'a>; 4]>,
+        outputs: SmallVec<[Operand<'a>; 2]>,
+    ) -> CudaCall<'a> {
+        CudaCall {
+            inputs,
+            outputs,
+            stream,
+            name,
+        }
+    }
+
+    /// Runs a pointwise program over the inputs into the outputs, with these numbers for its constants.
+    pub(crate) fn pointwise(
+        &self,
+        program: &fireclay_cuda::pointwise::Pointwise,
+        constants: &[fireclay_core::Scalar],
+    ) -> Result<()> {
+        let shape = self.outputs[0].layout.shape();
+        let expanded: SmallVec<[Layout; 4]> = self
+            .inputs
+            .iter()
+            .map(|input| {
+                let layout = input.layout.expand(shape);
+                layout.expect("the output rule checked that the shapes broadcast")
+            })
+            .collect();
+        let placed = |operand: &Operand<'_>, strides| fireclay_cuda::pointwise::Placed {
+            address: operand.address(),
+            strides,
+        };
+        let inputs: SmallVec<[_; 4]> = (self.inputs.iter().zip(&expanded))
+            .map(|(input, layout)| placed(input, layout.strides()))
+            .collect();
+        let outputs: SmallVec<[_; 2]> = (self.outputs.iter())
+            .map(|output| placed(output, output.layout.strides()))
+            .collect();
+        // SAFETY: `address` checked the layouts against their storages, which are locked and of the stream's device; what is
+        // freed later is used again only behind this work in the stream. The door keeps outputs apart.
+        unsafe {
+            program.launch(self.stream, self.name, shape, &inputs, constants, &outputs)
+        }
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The layout of input `index`.
+    pub fn layout(&self, index: usize) -> &'a Layout {
+        self.inputs[index].layout
+    }
+
+    /// The dtype of input `index`.
+    pub fn dtype(&self, index: usize) -> DType {
+        self.inputs[index].dtype
+    }
+
+    /// The dtype of output `index`.
+    pub fn output_dtype(&self, index: usize) -> DType {
+        self.outputs[index].dtype
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.stream.gpu().device()
     }
 }
 
@@ -296,6 +414,19 @@ fn typed<T: Element>(operand: Operand<'_>) -> (*mut T, usize) {
         T::DTYPE
     );
     (operand.ptr().cast(), operand.layout.numel())
+}
+
+/// An empty vector with room for the bytes of a device.
+fn room_for(nbytes: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match bytes.try_reserve_exact(nbytes) {
+        Ok(()) => Ok(bytes),
+        Err(error) => Err(Error::OutOfMemory {
+            device: Device::Cpu,
+            what: format!("{nbytes} bytes of a device can't be read: {error}"),
+            context: Context::hint("read parts of the tensor"),
+        }),
+    }
 }
 
 /// An empty vector with room for `each` items per element. An expanded view may have more elements than memory has room for.
@@ -311,18 +442,60 @@ fn vec_for<T>(layout: &Layout, each: usize) -> Result<Vec<T>> {
     }
 }
 
+/// The bytes of a storage, from the layout's first element to the end of its last one, on the host: where they are, or copied
+/// from a device, which is waited for.
+struct HostBytes<'a> {
+    _access: Access<'a>,
+    copied: Option<Vec<u8>>,
+    base: *const u8,
+}
+
+impl<'a> HostBytes<'a> {
+    fn of(storage: &'a Arc<Storage>, layout: &Layout, dtype: DType) -> Result<HostBytes<'a>> {
+        let access = Access::new(std::iter::once(storage), None);
+        let operand = Operand {
+            storage,
+            layout,
+            dtype,
+        };
+        let Some(buffer) = storage.on_device() else {
+            return Ok(HostBytes {
+                _access: access,
+                copied: None,
+                base: operand.ptr(),
+            });
+        };
+        let span = match layout.numel() {
+            0 => 0,
+            _ => (layout.end().unwrap_or(0) - layout.offset()) * dtype.size(),
+        };
+        let mut bytes = room_for(span)?;
+        bytes.resize(span, 0);
+        // SAFETY: `address` checked that the span lies within the storage, which is locked for reading.
+        unsafe {
+            fireclay_cuda::download(buffer.gpu().stream(), operand.address(), &mut bytes)?;
+        }
+        Ok(HostBytes {
+            _access: access,
+            base: bytes.as_ptr(),
+            copied: Some(bytes),
+        })
+    }
+
+    /// The first element. Valid as far as the layout reaches, while this lives.
+    fn base(&self) -> *const u8 {
+        debug_assert!((self.copied.as_ref()).is_none_or(|bytes| bytes.as_ptr() == self.base));
+        self.base
+    }
+}
+
 /// Reads the elements of a layout in order. `T` may be bool.
 pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
     let mut elements = vec_for(layout, 1)?;
-    let _access = Access::new(std::iter::once(storage), None);
-    let operand = Operand {
-        storage,
-        layout,
-        dtype: T::DTYPE,
-    };
-    let base = operand.ptr();
+    let bytes = HostBytes::of(storage, layout, T::DTYPE)?;
+    let base = bytes.base();
     for_each_place(layout, |place| {
-        // SAFETY: the place lies within the layout, whose end `ptr` checked; the storage is locked.
+        // SAFETY: the place lies within the layout, whose end was checked; the storage is locked, or copied.
         let element = unsafe {
             if T::DTYPE == DType::Bool {
                 let byte = u8::from(base.add(place).read() != 0);
@@ -338,16 +511,12 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
 
 /// The raw bytes of the elements of a layout, in order.
 pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Result<Vec<u8>> {
-    let _access = Access::new(std::iter::once(storage), None);
-    let operand = Operand {
-        storage,
-        layout,
-        dtype,
-    };
-    let (base, size) = (operand.ptr(), dtype.size());
+    let size = dtype.size();
     let mut bytes = vec_for(layout, size)?;
+    let from = HostBytes::of(storage, layout, dtype)?;
+    let base = from.base();
     if layout.is_contiguous() {
-        // SAFETY: contiguous, within the storage (`ptr`), locked.
+        // SAFETY: contiguous, within the storage (checked), locked or copied.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(base, layout.numel() * size) });
     } else {
         for_each_place(layout, |place| {
@@ -361,29 +530,73 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
 }
 
 /// Fills a fresh storage, which nobody else has yet, from bytes.
-pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) {
+pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) -> Result<()> {
     let _access = Access::new(std::iter::empty(), Some(storage));
     assert!(bytes.len() <= storage.nbytes());
+    if let Some(buffer) = storage.on_device() {
+        // SAFETY: within the storage, locked for writing.
+        return unsafe { fireclay_cuda::upload(buffer.gpu().stream(), buffer.address(), bytes) };
+    }
     // SAFETY: within the storage, locked for writing.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), storage.as_ptr(), bytes.len()) };
+    Ok(())
 }
 
 /// Fills a storage from elements; bools become one byte each.
-pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]) {
+pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]) -> Result<()> {
     let nbytes = std::mem::size_of_val(elements);
     // SAFETY: every `Element` is plain old data without padding, valid for reads as bytes.
     fill_from_bytes(storage, unsafe {
         std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), nbytes)
-    });
+    })
 }
 
-/// Runs `write` over the elements of a fresh contiguous storage.
-pub(crate) fn fill_with<T: Element>(storage: &Arc<Storage>, write: impl FnOnce(&mut [T])) {
-    let _access = Access::new(std::iter::empty(), Some(storage));
+/// Runs `write` over the elements of a fresh contiguous storage; for a device, of a copy that is uploaded then.
+pub(crate) fn fill_with<T: Element>(
+    storage: &Arc<Storage>,
+    write: impl FnOnce(&mut [T]),
+) -> Result<()> {
     assert!(T::DTYPE != DType::Bool, "bools are written as u8");
     let len = storage.nbytes() / size_of::<T>();
+    if storage.on_device().is_some() {
+        let host = Storage::allocate(Device::Cpu, storage.nbytes())?;
+        fill_with(&host, write)?;
+        // SAFETY: the bytes of a host storage that nobody else has.
+        let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr(), host.nbytes()) };
+        return fill_from_bytes(storage, bytes);
+    }
+    let _access = Access::new(std::iter::empty(), Some(storage));
     // SAFETY: within the storage, aligned (64 bytes), locked for writing; any bytes are a valid number.
     write(unsafe { std::slice::from_raw_parts_mut(storage.as_ptr().cast::<T>(), len) });
+    Ok(())
+}
+
+/// Copies all bytes of one storage to another one of the same size and of another device.
+pub(crate) fn transfer(from: &Arc<Storage>, to: &Arc<Storage>, nbytes: usize) -> Result<()> {
+    let _access = Access::new(std::iter::once(from), Some(to));
+    assert!(nbytes <= from.nbytes() && nbytes <= to.nbytes());
+    match (&from.memory, &to.memory) {
+        (Memory::Cpu(from), Memory::Cuda(to)) => {
+            let bytes = &from.as_bytes()[..nbytes];
+            // SAFETY: within the storage, locked for writing.
+            unsafe { fireclay_cuda::upload(to.gpu().stream(), to.address(), bytes) }
+        }
+        (Memory::Cuda(from), Memory::Cpu(to)) => {
+            // SAFETY: within the storage, locked for writing.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), nbytes) };
+            // SAFETY: within the storage, locked for reading.
+            unsafe { fireclay_cuda::download(from.gpu().stream(), from.address(), bytes) }
+        }
+        (Memory::Cuda(from), Memory::Cuda(to)) => {
+            let (to_stream, from_stream) = (to.gpu().stream(), from.gpu().stream());
+            fireclay_cuda::copy_between(to, to_stream, from, from_stream, nbytes)
+        }
+        (Memory::Cpu(from), Memory::Cpu(to)) => {
+            // SAFETY: within both storages, which are locked; `Access` locks one storage once, so they are two.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), nbytes) };
+            Ok(())
+        }
+    }
 }
 
 /// Calls `visit` with the place of each element relative to the layout's offset, in order.

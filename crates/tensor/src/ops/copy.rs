@@ -2,12 +2,14 @@
 
 use fireclay_core::{DType, Device, IntoDevice, Layout, Result, Shape};
 use fireclay_cpu::program::{Program, Sink, Source};
+use fireclay_cuda::pointwise::Pointwise;
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
 use crate::dispatch;
+use crate::op::sealed::Internal;
 use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
-use crate::storage::CpuCall;
+use crate::storage::{CpuCall, CudaCall};
 use crate::tensor::Tensor;
 
 /// Copies the elements, casting them to `dtype`, in the given memory order.
@@ -56,6 +58,10 @@ impl Op for Copy {
         Ok(())
     }
 
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        copy_on_device(&call)
+    }
+
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
         // The engine casts to the input's dtype.
         Ok(smallvec![Some(context.grad_output().clone())])
@@ -96,10 +102,75 @@ impl Op for CopyInto {
         Ok(())
     }
 
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        copy_on_device(&call)
+    }
+
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
         Ok(smallvec![Some(
             context.grad_output().sum_to(context.input_shape(0))?
         )])
+    }
+}
+
+/// Moves a tensor to another device.
+#[derive(Clone, Copy, Debug)]
+struct To {
+    from: Device,
+    to: Device,
+}
+
+impl Op for To {
+    fn name(&self) -> &'static str {
+        "to"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta {
+            layout: inputs[0].layout.preserved(),
+            dtype: inputs[0].dtype,
+        }])
+    }
+
+    fn target(&self, _: Internal) -> Option<Device> {
+        Some(self.to)
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        Ok(smallvec![Some(context.grad_output().to(self.from)?)])
+    }
+}
+
+/// A program that copies, casting between dtypes.
+fn cast(from: DType, to: DType) -> Program {
+    let mut program = Program::new();
+    let register = program.input(from);
+    program.output(register, to);
+    program
+}
+
+fn copy_on_device(call: &CudaCall<'_>) -> Result<()> {
+    let (from, to) = (call.dtype(0), call.output_dtype(0));
+    // Bits are copied as whole numbers of the same width, whatever they mean.
+    let (from, to) = match from == to {
+        true => {
+            let bits = bits_of(from);
+            (bits, bits)
+        }
+        false => (from, to),
+    };
+    let program = Pointwise::of(&cast(from, to).description());
+    call.pointwise(&program, &[])
+}
+
+/// A dtype that copies the bits of another one unchanged.
+fn bits_of(dtype: DType) -> DType {
+    match dtype.size() {
+        1 => DType::U8,
+        2 => DType::I16,
+        4 => DType::I32,
+        8 => DType::I64,
+        _ => dtype,
     }
 }
 
@@ -124,11 +195,8 @@ fn copy_operands(call: &mut CpuCall<'_>) {
         // SAFETY: `ptr` checked both layouts against their storage; the door keeps them from overlapping.
         unsafe { fireclay_cpu::copy::copy(shape, source, sink) };
     } else {
-        let mut program = Program::new();
-        let register = program.input(source.dtype);
-        program.output(register, sink.dtype);
         // SAFETY: as above.
-        unsafe { program.evaluate(shape, &[source], &[sink]) };
+        unsafe { cast(source.dtype, sink.dtype).evaluate(shape, &[source], &[sink]) };
     }
 }
 
@@ -150,6 +218,10 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
             contiguous: false,
         }),
         Box::new(CopyInto { shape, dtype }),
+        Box::new(To {
+            from: Device::Cpu,
+            to: Device::Cuda(0),
+        }),
     ]
 }
 
@@ -177,6 +249,15 @@ impl Tensor {
         dispatch::call_one(op, &[self])
     }
 
+    /// This tensor if its elements fill its storage from the start on without gaps, in whatever order of dimensions, else a
+    /// copy whose do: what can be copied to another device as it is.
+    pub(crate) fn packed(&self) -> Result<Tensor> {
+        if self.layout().offset() == 0 && *self.layout() == self.layout().preserved() {
+            return Ok(self.clone());
+        }
+        self.copy()
+    }
+
     /// The elements as `dtype`: this very tensor if it is so already (`Tensor.to(dtype)`).
     ///
     /// Floats are cut towards zero on their way to whole numbers, and rounded to nearest even between float types; anything
@@ -200,7 +281,13 @@ impl Tensor {
         if self.device() == device {
             return Ok(self.clone());
         }
-        Err(crate::device::unavailable(device))
+        crate::device::check_available(device)?;
+        let op = To {
+            from: self.device(),
+            to: device,
+        };
+        let moved = dispatch::call_one(op, &[self])?;
+        Ok(moved)
     }
 
     /// `to("cpu")`.
@@ -218,7 +305,7 @@ impl Tensor {
     /// Writes `source`, broadcast and cast, over the elements of this tensor (`Tensor.copy_`).
     #[track_caller]
     pub fn copy_(&self, source: &Tensor) -> Result<Tensor> {
-        write(source, self)?;
+        write(&source.to(self.device())?, self)?;
         Ok(self.clone())
     }
 }
