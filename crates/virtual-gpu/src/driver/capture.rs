@@ -197,7 +197,7 @@ fn begin(
             "no capture mode has the number {mode}"
         )));
     }
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     if state.streams[&stream].kind == StreamKind::Legacy {
         return Err(Failure::new(
             code::STREAM_CAPTURE_UNSUPPORTED,
@@ -273,7 +273,7 @@ pub(super) unsafe fn cuStreamEndCapture(
     ph_graph: *mut Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let Some(handle_of_capture) = state.streams[&stream].capture else {
         return Err(Failure::new(
             code::ILLEGAL_STATE,
@@ -349,7 +349,7 @@ pub(super) unsafe fn cuStreamIsCapturing(
     capture_status: *mut c_uint,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     // SAFETY: the C interface's contract.
     unsafe { put(capture_status, status(&state, stream), "captureStatus") }
 }
@@ -364,7 +364,7 @@ unsafe fn info(
     count_out: *mut usize,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let status = status(&state, stream);
     let capture = state.streams[&stream].capture;
     // SAFETY: the C interface's contract.
@@ -462,7 +462,7 @@ pub(super) unsafe fn cuStreamUpdateCaptureDependencies(
     flags: c_uint,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     // SAFETY: the C interface's contract.
     let nodes = unsafe { list(dependencies.cast_const(), num_dependencies, "dependencies")? };
     let nodes: Vec<u64> = nodes.into_iter().map(number).collect();

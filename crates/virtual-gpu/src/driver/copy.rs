@@ -31,7 +31,7 @@ enum When {
     /// On the default stream, and waited for if the host takes part.
     Now,
     /// In the order of a stream.
-    Async(u64),
+    Async(Handle),
 }
 
 /// Fails if a side is not what its argument says.
@@ -77,9 +77,9 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
     let handle = if let When::Async(handle) = when {
         handle
     } else {
-        0
+        std::ptr::null_mut()
     };
-    let stream = state.stream(context, handle)?;
+    let stream = call.stream(&mut state, context, handle)?;
     check_side(&state, &copy.from, &copy, from, "source")?;
     check_side(&state, &copy.to, &copy, to, "destination")?;
     if copy.bytes() == 0 {
@@ -157,7 +157,7 @@ pub(super) unsafe fn cuMemcpyAsync(
         plain(src, dst, byte_count),
         Kind::Any,
         Kind::Any,
-        When::Async(number(h_stream)),
+        When::Async(h_stream),
     )
 }
 
@@ -183,7 +183,7 @@ pub(super) unsafe fn cuMemcpyHtoDAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_host as u64, dst_device, byte_count),
@@ -215,7 +215,7 @@ pub(super) unsafe fn cuMemcpyDtoHAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_host as u64, byte_count),
@@ -247,7 +247,7 @@ pub(super) unsafe fn cuMemcpyDtoDAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_device, byte_count),
@@ -294,7 +294,7 @@ pub(super) unsafe fn cuMemcpyPeerAsync(
     h_stream: Handle,
 ) -> Outcome {
     check_contexts(call, [dst_context, src_context])?;
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_device, byte_count),
@@ -453,7 +453,7 @@ pub(super) unsafe fn cuMemcpy2DAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { rows(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { rows(call, p_copy, When::Async(h_stream)) }
 }
 
 pub(super) unsafe fn cuMemcpy3D_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D) -> Outcome {
@@ -467,7 +467,7 @@ pub(super) unsafe fn cuMemcpy3DAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { planes(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { planes(call, p_copy, When::Async(h_stream)) }
 }
 
 pub(super) unsafe fn cuMemcpy3DPeer(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D_PEER) -> Outcome {
@@ -481,5 +481,5 @@ pub(super) unsafe fn cuMemcpy3DPeerAsync(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { planes(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { planes(call, p_copy, When::Async(h_stream)) }
 }

@@ -97,7 +97,7 @@ impl Rows {
 
 fn set(call: &Call<'_>, rows: Rows, value: u32, element: u32, stream: Option<Handle>) -> Outcome {
     let (mut state, context) = call.current()?;
-    let target = state.stream(context, stream.map_or(0, number))?;
+    let target = call.stream(&mut state, context, stream.unwrap_or(std::ptr::null_mut()))?;
     let Rows {
         to,
         pitch,

@@ -222,7 +222,7 @@ pub(super) unsafe fn cuGraphUpload(
     h_stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    state.stream(context, number(h_stream))?;
+    call.stream(&mut state, context, h_stream)?;
     exec(&mut state, number(h_graph_exec)).map(drop)
 }
 
@@ -232,7 +232,7 @@ pub(super) unsafe fn cuGraphLaunch(
     h_stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let exec = exec(&mut state, number(h_graph_exec))?;
     let (plan, events) = (exec.plan.clone(), exec.waits.clone());
     let waits = events

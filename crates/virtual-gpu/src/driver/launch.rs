@@ -205,7 +205,7 @@ pub(crate) unsafe fn kernel_work(
 
 unsafe fn launch(call: &Call<'_>, given: &Arguments, stream: Handle) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(stream))?;
+    let stream = call.stream(&mut state, context, stream)?;
     if state.streams[&stream].context != context {
         let message = "the stream belongs to another context than the current one";
         return Err(Failure::new(code::INVALID_HANDLE, message));

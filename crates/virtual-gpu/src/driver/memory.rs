@@ -372,7 +372,7 @@ pub(super) unsafe fn cuMemPrefetchAsync(
     if dst_device != -1 {
         state.device(dst_device)?;
     }
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     call.machine
         .submit(state, stream, Work::Nothing, Vec::new())
 }

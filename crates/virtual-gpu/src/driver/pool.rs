@@ -80,7 +80,7 @@ unsafe fn allocate_async(
     stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(stream))?;
+    let stream = call.stream(&mut state, context, stream)?;
     if dptr.is_null() {
         return Err(Failure::invalid("dptr is null"));
     }
@@ -138,7 +138,7 @@ pub(super) unsafe fn cuMemAllocFromPoolAsync(
 
 pub(super) unsafe fn cuMemFreeAsync(call: &Call<'_>, dptr: u64, h_stream: Handle) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     if dptr == 0 {
         return Ok(());
     }

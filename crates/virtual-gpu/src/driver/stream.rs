@@ -79,7 +79,7 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
 /// The stream of a handle, in the current context if it is a default stream.
 fn stream<'m>(call: &'m Call<'_>, h_stream: Handle) -> Outcome<(MutexGuard<'m, State>, u64)> {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     Ok((state, stream))
 }
 
