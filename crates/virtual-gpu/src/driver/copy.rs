@@ -89,7 +89,8 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
     let host_takes_part =
         range_of(copy.from.address).is_none() || range_of(copy.to.address).is_none();
     if when == When::Now {
-        super::capture::forbid_in_context(&mut state, context, "a copy that the host waits for")?;
+        super::capture::forbid_implicit(&mut state, stream)?;
+        super::capture::forbid_unsafe(&mut state, "a copy outside of streams")?;
         let state = call.machine.enqueue(state, stream, work, Vec::new());
         return if host_takes_part {
             finish(call, state, stream)
@@ -128,6 +129,7 @@ fn finish(call: &Call<'_>, state: MutexGuard<'_, State>, stream: u64) -> Outcome
         .machine
         .wait(state, |state| state.passed(stream, target));
     state.host_knows(stream);
+    state.trim_pools();
     context.map_or(Ok(()), |context| state.context(context)?.healthy())
 }
 

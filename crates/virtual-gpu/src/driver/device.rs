@@ -275,7 +275,9 @@ pub(super) unsafe fn cuGetProcAddress_v2(
     symbol_status: *mut c_uint,
 ) -> Outcome {
     if flags > 2 {
-        return Err(Failure::invalid(format!("{flags:#x} are no flags of a look-up")));
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a look-up"
+        )));
     }
     // SAFETY: the C interface's contract.
     let name = unsafe { text(symbol, "symbol")? };

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use super::abi::{CUDA_MEMSET_NODE_PARAMS, Handle};
-use super::call::{Call, number};
+use super::call::Call;
 use super::error::{Failure, Outcome};
 use super::memory::check_range;
 use super::state::State;

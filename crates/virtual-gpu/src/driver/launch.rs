@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
 use super::abi::{CUlaunchConfig, Handle, get, list};
-use super::call::{Call, number};
+use super::call::Call;
 use super::error::{Failure, Outcome, code};
 use super::function::{function, max_dynamic, max_threads, resident_blocks};
 use super::module::Function;

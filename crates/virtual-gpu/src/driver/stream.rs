@@ -11,6 +11,9 @@ use super::work::Work;
 use crate::device::host_memory;
 use std::sync::MutexGuard;
 
+/// Flag of waits and records in a capture: they become nodes, instead of edges.
+pub(super) const EXTERNAL: c_uint = 1;
+
 pub(super) unsafe fn cuStreamCreate(
     call: &Call<'_>,
     ph_stream: *mut Handle,
@@ -117,6 +120,10 @@ pub(super) unsafe fn cuStreamWaitEvent(
             "{flags:#x} are no flags of a wait"
         )));
     }
+    if flags == EXTERNAL && state.streams[&stream].capture.is_some() {
+        let work = super::graph_node::await_node(&mut state, number(h_event))?;
+        return super::capture::record(&mut state, stream, work);
+    }
     let event = state.event(number(h_event))?;
     let record = event.record;
     if let Some((capture, nodes)) = event.captured.clone() {
@@ -128,6 +135,7 @@ pub(super) unsafe fn cuStreamWaitEvent(
         super::capture::forbid(&mut state, stream, message);
         return Err(Failure::new(code::STREAM_CAPTURE_ISOLATION, message));
     }
+    super::capture::forbid_implicit(&mut state, stream)?;
     if record == 0 {
         return Ok(());
     }

@@ -285,6 +285,8 @@ macro_rules! for_each_driver_function {
             event::cuEventRecord(h_event: Handle, h_stream: Handle) => cuEventRecord_ptsz;
             event::cuEventRecordWithFlags(h_event: Handle, h_stream: Handle, flags: c_uint)
                 => cuEventRecordWithFlags_ptsz;
+            event::cuCtxRecordEvent(ctx: Handle, h_event: Handle);
+            event::cuCtxWaitEvent(ctx: Handle, h_event: Handle);
             event::cuEventQuery(h_event: Handle);
             event::cuEventSynchronize(h_event: Handle);
             event::cuEventElapsedTime(p_milliseconds: *mut f32, h_start: Handle, h_end: Handle);
@@ -331,34 +333,34 @@ macro_rules! for_each_driver_function {
             graph::cuGraphCreate(ph_graph: *mut Handle, flags: c_uint);
             graph::cuGraphDestroy(h_graph: Handle);
             graph::cuGraphClone(ph_graph_clone: *mut Handle, original_graph: Handle);
-            graph::cuGraphAddKernelNode_v2(
+            graph_node::cuGraphAddKernelNode_v2(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 node_params: *const CUDA_KERNEL_NODE_PARAMS,
             );
-            graph::cuGraphAddMemcpyNode(
+            graph_node::cuGraphAddMemcpyNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 copy_params: *const CUDA_MEMCPY3D, ctx: Handle,
             );
-            graph::cuGraphAddMemsetNode(
+            graph_node::cuGraphAddMemsetNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: Handle,
             );
-            graph::cuGraphAddHostNode(
+            graph_node::cuGraphAddHostNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 node_params: *const CUDA_HOST_NODE_PARAMS,
             );
-            graph::cuGraphAddEmptyNode(
+            graph_node::cuGraphAddEmptyNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
             );
-            graph::cuGraphAddChildGraphNode(
+            graph_node::cuGraphAddChildGraphNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 child_graph: Handle,
             );
-            graph::cuGraphAddEventRecordNode(
+            graph_node::cuGraphAddEventRecordNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 event: Handle,
             );
-            graph::cuGraphAddEventWaitNode(
+            graph_node::cuGraphAddEventWaitNode(
                 ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
                 event: Handle,
             );
@@ -394,8 +396,8 @@ macro_rules! for_each_driver_function {
                 h_node: Handle, dependent_nodes: *mut Handle, edge_data: *mut u64, num_dependent_nodes: *mut usize,
             );
             graph::cuGraphDestroyNode(h_node: Handle);
-            graph::cuGraphKernelNodeGetParams_v2(h_node: Handle, node_params: *mut CUDA_KERNEL_NODE_PARAMS);
-            graph::cuGraphKernelNodeSetParams_v2(h_node: Handle, node_params: *const CUDA_KERNEL_NODE_PARAMS);
+            graph_node::cuGraphKernelNodeGetParams_v2(h_node: Handle, node_params: *mut CUDA_KERNEL_NODE_PARAMS);
+            graph_node::cuGraphKernelNodeSetParams_v2(h_node: Handle, node_params: *const CUDA_KERNEL_NODE_PARAMS);
             graph::cuGraphNodeFindInClone(ph_node: *mut Handle, h_original_node: Handle, h_cloned_graph: Handle);
             graph::cuGraphChildGraphNodeGetGraph(h_node: Handle, ph_graph: *mut Handle);
             graph_exec::cuGraphInstantiate_v2(
@@ -416,80 +418,102 @@ macro_rules! for_each_driver_function {
             graph_exec::cuGraphUpload(h_graph_exec: Handle, h_stream: Handle) => cuGraphUpload_ptsz;
             graph_exec::cuGraphLaunch(h_graph_exec: Handle, h_stream: Handle) => cuGraphLaunch_ptsz;
             graph_exec::cuGraphExecDestroy(h_graph_exec: Handle);
-            graph_exec::cuGraphExecKernelNodeSetParams_v2(
+            graph_node::cuGraphExecKernelNodeSetParams_v2(
                 h_graph_exec: Handle, h_node: Handle, node_params: *const CUDA_KERNEL_NODE_PARAMS,
             );
-            graph_exec::cuGraphExecMemcpyNodeSetParams(
+            graph_node::cuGraphExecMemcpyNodeSetParams(
                 h_graph_exec: Handle, h_node: Handle, copy_params: *const CUDA_MEMCPY3D, ctx: Handle,
             );
-            graph_exec::cuGraphExecMemsetNodeSetParams(
+            graph_node::cuGraphExecMemsetNodeSetParams(
                 h_graph_exec: Handle, h_node: Handle, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: Handle,
             );
-            graph_exec::cuGraphExecHostNodeSetParams(
+            graph_node::cuGraphExecHostNodeSetParams(
                 h_graph_exec: Handle, h_node: Handle, node_params: *const CUDA_HOST_NODE_PARAMS,
             );
+            graph_node::cuGraphAddKernelNode(
+                ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
+                node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+            );
+            graph_node::cuGraphAddMemAllocNode(
+                ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
+                node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+            );
+            graph_node::cuGraphAddMemFreeNode(
+                ph_graph_node: *mut Handle, h_graph: Handle, dependencies: *const Handle, num_dependencies: usize,
+                dptr: u64,
+            );
+            graph_node::cuGraphMemAllocNodeGetParams(h_node: Handle, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+            graph_node::cuGraphMemFreeNodeGetParams(h_node: Handle, dptr_out: *mut u64);
+            graph_node::cuDeviceGetGraphMemAttribute(device: c_int, attr: c_uint, value: *mut c_void);
+            graph_node::cuDeviceGraphMemTrim(device: c_int);
+            graph_node::cuGraphKernelNodeGetParams(h_node: Handle, node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
+            graph_node::cuGraphKernelNodeSetParams(h_node: Handle, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1);
+            graph_node::cuGraphExecKernelNodeSetParams(
+                h_graph_exec: Handle, h_node: Handle, node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+            );
+            graph_node::cuGraphMemcpyNodeGetParams(h_node: Handle, node_params: *mut CUDA_MEMCPY3D);
+            graph_node::cuGraphMemcpyNodeSetParams(h_node: Handle, node_params: *const CUDA_MEMCPY3D);
+            graph_node::cuGraphMemsetNodeGetParams(h_node: Handle, node_params: *mut CUDA_MEMSET_NODE_PARAMS);
+            graph_node::cuGraphMemsetNodeSetParams(h_node: Handle, node_params: *const CUDA_MEMSET_NODE_PARAMS);
+            graph_node::cuGraphHostNodeGetParams(h_node: Handle, node_params: *mut CUDA_HOST_NODE_PARAMS);
+            graph_node::cuGraphHostNodeSetParams(h_node: Handle, node_params: *const CUDA_HOST_NODE_PARAMS);
+            graph_node::cuGraphEventRecordNodeGetEvent(h_node: Handle, event_out: *mut Handle);
+            graph_node::cuGraphEventRecordNodeSetEvent(h_node: Handle, event: Handle);
+            graph_node::cuGraphExecEventRecordNodeSetEvent(h_graph_exec: Handle, h_node: Handle, event: Handle);
+            graph_node::cuGraphEventWaitNodeGetEvent(h_node: Handle, event_out: *mut Handle);
+            graph_node::cuGraphEventWaitNodeSetEvent(h_node: Handle, event: Handle);
+            graph_node::cuGraphExecEventWaitNodeSetEvent(h_graph_exec: Handle, h_node: Handle, event: Handle);
         }
         unsupported {
-            cuProfilerInitialize
-            cuCtxWaitEvent
-            cuCtxRecordEvent
-            cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy cuArrayGetDescriptor_v2
-            cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties
+            cuProfilerInitialize cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy
+            cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties
             cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute
             cuCoredumpGetAttributeGlobal cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback
             cuCoredumpSetAttribute cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxDetach cuCtxFromGreenCtx
             cuCtxGetDevResource cuCtxGetExecAffinity cuDestroyExternalMemory cuDestroyExternalSemaphore
             cuDevResourceGenerateDesc cuDevSmResourceSplit cuDevSmResourceSplitByCount cuDeviceGetCliqueCount
-            cuDeviceGetCliqueInfo cuDeviceGetDevResource cuDeviceGetFabricClusterUuid cuDeviceGetGraphMemAttribute
-            cuDeviceGetHostAtomicCapabilities cuDeviceGetLuid cuDeviceGetP2PAtomicCapabilities cuDeviceGetProperties
-            cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim cuDeviceRegisterAsyncNotification
-            cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification cuExternalMemoryGetMappedBuffer
-            cuExternalMemoryGetMappedMipmappedArray cuFuncSetBlockShape cuFuncSetSharedSize cuGraphAddBatchMemOpNode
-            cuGraphAddExternalSemaphoresSignalNode cuGraphAddExternalSemaphoresWaitNode cuGraphAddKernelNode
-            cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddNode cuGraphAddNode_v2 cuGraphAddNode_v3
+            cuDeviceGetCliqueInfo cuDeviceGetDevResource cuDeviceGetFabricClusterUuid cuDeviceGetHostAtomicCapabilities
+            cuDeviceGetLuid cuDeviceGetP2PAtomicCapabilities cuDeviceGetProperties cuDeviceGetTexture1DLinearMaxWidth
+            cuDeviceRegisterAsyncNotification cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
+            cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray cuFuncSetBlockShape
+            cuFuncSetSharedSize cuGraphAddBatchMemOpNode cuGraphAddExternalSemaphoresSignalNode
+            cuGraphAddExternalSemaphoresWaitNode cuGraphAddNode cuGraphAddNode_v2 cuGraphAddNode_v3
             cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams cuGraphConditionalHandleCreate
-            cuGraphDebugDotPrint cuGraphEventRecordNodeGetEvent cuGraphEventRecordNodeSetEvent
-            cuGraphEventWaitNodeGetEvent cuGraphEventWaitNodeSetEvent cuGraphExecBatchMemOpNodeSetParams
-            cuGraphExecChildGraphNodeSetParams cuGraphExecEventRecordNodeSetEvent cuGraphExecEventWaitNodeSetEvent
+            cuGraphDebugDotPrint cuGraphExecBatchMemOpNodeSetParams cuGraphExecChildGraphNodeSetParams
             cuGraphExecExternalSemaphoresSignalNodeSetParams cuGraphExecExternalSemaphoresWaitNodeSetParams
-            cuGraphExecGetId cuGraphExecKernelNodeSetParams cuGraphExecNodeSetParams
-            cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
-            cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams cuGraphGetId
-            cuGraphHostNodeGetParams cuGraphHostNodeSetParams cuGraphKernelNodeCopyAttributes
-            cuGraphKernelNodeGetAttribute cuGraphKernelNodeGetParams cuGraphKernelNodeSetAttribute
-            cuGraphKernelNodeSetParams cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams
-            cuGraphMemcpyNodeGetParams cuGraphMemcpyNodeSetParams cuGraphMemsetNodeGetParams
-            cuGraphMemsetNodeSetParams cuGraphNodeGetContainingGraph cuGraphNodeGetEnabled cuGraphNodeGetLocalId
-            cuGraphNodeGetParams cuGraphNodeGetToolsId cuGraphNodeSetEnabled cuGraphNodeSetParams
-            cuGraphNodeSetParams_v2 cuGraphReleaseUserObject cuGraphRetainUserObject cuGraphicsMapResources
-            cuGraphicsResourceGetMappedMipmappedArray cuGraphicsResourceGetMappedPointer_v2
-            cuGraphicsResourceSetMapFlags_v2 cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources
-            cuGraphicsUnregisterResource cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource cuGreenCtxGetId
-            cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalMemory
-            cuImportExternalSemaphore cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenEventHandle
-            cuIpcOpenMemHandle_v2 cuLaunch cuLaunchCooperativeKernelMultiDevice cuLaunchGrid cuLaunchGridAsync
-            cuLaunchHostFunc_v2 cuLibraryGetManaged cuLibraryGetUnifiedFunction cuLogicalEndpointAddDevice
-            cuLogicalEndpointBindAddr cuLogicalEndpointBindMem cuLogicalEndpointCreate cuLogicalEndpointDestroy
-            cuLogicalEndpointExport cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve
-            cuLogicalEndpointImport cuLogicalEndpointQuery cuLogicalEndpointUnbind cuLogsCurrent cuLogsDumpToFile
-            cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback cuMemBatchDecompressAsync
-            cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync cuMemExportToShareableHandle
-            cuMemGetDefaultMemPool cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemGetMemPool
-            cuMemImportFromShareableHandle cuMemMapArrayAsync cuMemPoolExportPointer
+            cuGraphExecGetId cuGraphExecNodeSetParams cuGraphExternalSemaphoresSignalNodeGetParams
+            cuGraphExternalSemaphoresSignalNodeSetParams cuGraphExternalSemaphoresWaitNodeGetParams
+            cuGraphExternalSemaphoresWaitNodeSetParams cuGraphGetId cuGraphKernelNodeCopyAttributes
+            cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute cuGraphNodeGetContainingGraph
+            cuGraphNodeGetEnabled cuGraphNodeGetLocalId cuGraphNodeGetParams cuGraphNodeGetToolsId
+            cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphNodeSetParams_v2 cuGraphReleaseUserObject
+            cuGraphRetainUserObject cuGraphicsMapResources cuGraphicsResourceGetMappedMipmappedArray
+            cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags_v2 cuGraphicsSubResourceGetMappedArray
+            cuGraphicsUnmapResources cuGraphicsUnregisterResource cuGreenCtxCreate cuGreenCtxDestroy
+            cuGreenCtxGetDevResource cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent
+            cuImportExternalMemory cuImportExternalSemaphore cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle
+            cuIpcOpenEventHandle cuIpcOpenMemHandle_v2 cuLaunch cuLaunchCooperativeKernelMultiDevice cuLaunchGrid
+            cuLaunchGridAsync cuLaunchHostFunc_v2 cuLibraryGetManaged cuLibraryGetUnifiedFunction
+            cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem cuLogicalEndpointCreate
+            cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease
+            cuLogicalEndpointIdReserve cuLogicalEndpointImport cuLogicalEndpointQuery cuLogicalEndpointUnbind
+            cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
+            cuMemBatchDecompressAsync cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync
+            cuMemExportToShareableHandle cuMemGetDefaultMemPool cuMemGetHandleForAddressRange cuMemGetLocationInfo
+            cuMemGetMemPool cuMemImportFromShareableHandle cuMemMapArrayAsync cuMemPoolExportPointer
             cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
-            cuMemPrefetchBatchAsync cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemSetMemPool
-            cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_v2 cuMemcpy3DWithAttributesAsync cuMemcpyAtoA_v2
-            cuMemcpyAtoD_v2 cuMemcpyAtoHAsync_v2 cuMemcpyAtoH_v2 cuMemcpyBatchAsync cuMemcpyBatchAsync_v2
-            cuMemcpyDtoA_v2 cuMemcpyHtoAAsync_v2 cuMemcpyHtoA_v2 cuMemcpyWithAttributesAsync cuMipmappedArrayCreate
-            cuMipmappedArrayDestroy cuMipmappedArrayGetLevel cuMipmappedArrayGetMemoryRequirements
-            cuMipmappedArrayGetSparseProperties cuModuleGetSurfRef cuModuleGetTexRef cuMulticastAddDevice
-            cuMulticastBindAddr cuMulticastBindAddr_v2 cuMulticastBindMem cuMulticastBindMem_v2 cuMulticastCreate
-            cuMulticastGetGranularity cuMulticastUnbind cuOccupancyMaxActiveClusters
-            cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti cuParamSetv
-            cuSignalExternalSemaphoresAsync cuStreamBatchMemOp cuStreamBatchMemOp_v2 cuStreamBeginCaptureToCig
-            cuStreamBeginRecaptureToGraph cuStreamEndCaptureToCig cuStreamGetAttribute cuStreamGetCtx_v2
-            cuStreamGetDevResource cuStreamGetGreenCtx cuStreamSetAttribute cuStreamWaitValue32 cuStreamWaitValue64
-            cuStreamWriteValue32 cuStreamWriteValue64 cuSurfObjectCreate cuSurfObjectDestroy
+            cuMemPrefetchBatchAsync cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemSetMemPool cuMemcpy3DBatchAsync
+            cuMemcpy3DBatchAsync_v2 cuMemcpy3DWithAttributesAsync cuMemcpyAtoA_v2 cuMemcpyAtoD_v2 cuMemcpyAtoHAsync_v2
+            cuMemcpyAtoH_v2 cuMemcpyBatchAsync cuMemcpyBatchAsync_v2 cuMemcpyDtoA_v2 cuMemcpyHtoAAsync_v2
+            cuMemcpyHtoA_v2 cuMemcpyWithAttributesAsync cuMipmappedArrayCreate cuMipmappedArrayDestroy
+            cuMipmappedArrayGetLevel cuMipmappedArrayGetMemoryRequirements cuMipmappedArrayGetSparseProperties
+            cuModuleGetSurfRef cuModuleGetTexRef cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindAddr_v2
+            cuMulticastBindMem cuMulticastBindMem_v2 cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind
+            cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf
+            cuParamSeti cuParamSetv cuSignalExternalSemaphoresAsync cuStreamBatchMemOp cuStreamBatchMemOp_v2
+            cuStreamBeginCaptureToCig cuStreamBeginRecaptureToGraph cuStreamEndCaptureToCig cuStreamGetAttribute
+            cuStreamGetCtx_v2 cuStreamGetDevResource cuStreamGetGreenCtx cuStreamSetAttribute cuStreamWaitValue32
+            cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64 cuSurfObjectCreate cuSurfObjectDestroy
             cuSurfObjectGetResourceDesc cuSurfRefGetArray cuSurfRefSetArray cuTensorMapEncodeIm2col
             cuTensorMapEncodeIm2colWide cuTensorMapEncodeTiled cuTensorMapReplaceAddress cuTexObjectCreate
             cuTexObjectDestroy cuTexObjectGetResourceDesc cuTexObjectGetResourceViewDesc cuTexObjectGetTextureDesc
@@ -498,9 +522,9 @@ macro_rules! for_each_driver_function {
             cuTexRefGetMipmapFilterMode cuTexRefGetMipmapLevelBias cuTexRefGetMipmapLevelClamp
             cuTexRefGetMipmappedArray cuTexRefSetAddress2D_v3 cuTexRefSetAddressMode cuTexRefSetAddress_v2
             cuTexRefSetArray cuTexRefSetBorderColor cuTexRefSetFilterMode cuTexRefSetFlags cuTexRefSetFormat
-            cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias
-            cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray cuUserObjectCreate cuUserObjectRelease
-            cuUserObjectRetain cuWaitExternalSemaphoresAsync
+            cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias cuTexRefSetMipmapLevelClamp
+            cuTexRefSetMipmappedArray cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
+            cuWaitExternalSemaphoresAsync
         }
         }
     };
