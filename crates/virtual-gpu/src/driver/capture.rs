@@ -51,6 +51,29 @@ pub(crate) fn invalidate(state: &mut State, capture: u64) {
     }
 }
 
+/// A stream of a capture is destroyed: the capture fails, and is gone if the stream is the one that it began in.
+pub(crate) fn abandon(state: &mut State, handle: u64, stream: u64) {
+    invalidate(state, handle);
+    if state
+        .captures
+        .get(&handle)
+        .is_none_or(|capture| capture.origin != stream)
+    {
+        return;
+    }
+    let Some(capture) = state.captures.remove(&handle) else {
+        return;
+    };
+    for member in capture.tips.keys() {
+        if let Some(stream) = state.streams.get_mut(member) {
+            stream.capture = None;
+        }
+    }
+    if !capture.callers_graph {
+        super::graph::remove(state, capture.graph);
+    }
+}
+
 /// The failure of what a capturing stream cannot do; the capture fails with it.
 pub(crate) fn forbid(state: &mut State, stream: u64, what: &str) -> Failure {
     let capture = state.streams.get(&stream).and_then(|stream| stream.capture);

@@ -71,7 +71,7 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
                 found.destroyed = true;
             }
             if let Some(capture) = capture {
-                super::capture::invalidate(&mut state, capture);
+                super::capture::abandon(&mut state, capture, stream);
             }
             Ok(())
         }
