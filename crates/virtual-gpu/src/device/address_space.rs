@@ -140,7 +140,8 @@ pub(crate) struct AddressSpace {
     quarantined: u64,
     /// Freed allocations that messages may name, by address.
     remembered: BTreeMap<u64, Freed>,
-    remembered_order: VecDeque<u64>,
+    /// Their addresses and the calls that freed them, the oldest first.
+    remembered_order: VecDeque<(u64, u64)>,
 }
 
 impl AddressSpace {
@@ -323,12 +324,13 @@ impl AddressSpace {
     /// Keeps the name of a freed allocation for messages.
     fn remember(&mut self, freed: Freed) {
         self.remembered.insert(freed.start, freed);
-        self.remembered_order.push_back(freed.start);
+        self.remembered_order.push_back((freed.start, freed.call));
         if self.remembered_order.len() > REMEMBERED
-            && let Some(oldest) = self.remembered_order.pop_front()
-            && !self.remembered_order.contains(&oldest)
+            && let Some((start, call)) = self.remembered_order.pop_front()
+            // The address may have been freed again since.
+            && self.remembered.get(&start).is_some_and(|freed| freed.call == call)
         {
-            self.remembered.remove(&oldest);
+            self.remembered.remove(&start);
         }
     }
 

@@ -319,7 +319,7 @@ struct Start {
 }
 
 impl Start {
-    fn side(&self, width: usize, height: usize) -> Outcome<(Side, Kind)> {
+    fn side(&self, [width, height, depth]: [usize; 3]) -> Outcome<(Side, Kind)> {
         let (base, kind) = match self.kind {
             MEMORY_HOST => (self.host, Kind::Host),
             MEMORY_DEVICE => (self.device, Kind::Device),
@@ -332,6 +332,9 @@ impl Start {
             }
             other => return Err(Failure::invalid(format!("no memory has the kind {other}"))),
         };
+        if base == 0 && width > 0 && height > 0 && depth > 0 {
+            return Err(Failure::invalid("an address is null"));
+        }
         let pitch = if self.pitch == 0 { width } else { self.pitch };
         let rows = if self.rows == 0 { height } else { self.rows };
         let plane = pitch.checked_mul(rows);
@@ -362,8 +365,8 @@ fn shape(
     to: &Start,
     [width, height, depth]: [usize; 3],
 ) -> Outcome<(Copy, Kind, Kind)> {
-    let (source, source_kind) = from.side(width, height)?;
-    let (target, target_kind) = to.side(width, height)?;
+    let (source, source_kind) = from.side([width, height, depth])?;
+    let (target, target_kind) = to.side([width, height, depth])?;
     let copy = Copy {
         from: source,
         to: target,

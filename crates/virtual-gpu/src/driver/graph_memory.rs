@@ -107,7 +107,11 @@ impl State {
 
     /// Checks that a launch may be submitted: what an earlier one has left allocated must be free, and what is to be freed
     /// must be allocated. Then takes over that it is so.
-    pub(crate) fn submit_balance(&self, balance: &MemoryBalance, frees_before: bool) -> Outcome {
+    pub(crate) fn submit_balance(
+        &mut self,
+        balance: &MemoryBalance,
+        frees_before: bool,
+    ) -> Outcome {
         for memory in &balance.left {
             if memory.outstanding.load(Ordering::Relaxed) && !frees_before {
                 return Err(Failure::invalid(format!(

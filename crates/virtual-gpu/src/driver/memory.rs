@@ -152,6 +152,10 @@ pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
         let message = format!("{dptr:#x} is freed already, by a free that waits for its turn");
         return Err(Failure::invalid(message));
     }
+    if state.graph_memory_outstanding(dptr) {
+        // The launch that allocates it may still wait for its turn.
+        state = call.drain_everything(state);
+    }
     if let Some((start, range)) = host_memory::find(&state.host, dptr)
         && start == dptr
         && range.kind == HostKind::Managed

@@ -243,15 +243,19 @@ pub(super) unsafe fn cuMemFreeAsync(call: &Call<'_>, dptr: u64, h_stream: Handle
     let may_be_freed = starts.is_some_and(|(start, allocation)| {
         start == dptr && !matches!(allocation.origin, Origin::Module | Origin::Physical)
     });
-    if !may_be_freed && !state.graph_memory_outstanding(dptr) {
+    let is_a_graphs = state.graph_memory.find(dptr).is_some();
+    if !(may_be_freed && !is_a_graphs || state.graph_memory_outstanding(dptr)) {
         let message = format!(
             "{dptr:#x} is not the start of an allocation: {}",
             state.describe(dptr)
         );
         return Err(Failure::invalid(message));
     }
-    state.freeing.insert(dptr);
-    state.will_be_freed(dptr);
+    if is_a_graphs {
+        state.will_be_freed(dptr);
+    } else {
+        state.freeing.insert(dptr);
+    }
     call.machine
         .submit(state, stream, Work::Free { address: dptr }, Vec::new())
 }

@@ -21,7 +21,7 @@ fn end(stream: &Stream) -> Handle {
 
 /// The code of a capture's end, which has failed.
 fn end_code(stream: &Stream) -> u32 {
-    let mut graph = foreign();
+    let mut graph = null();
     let code = api::cuStreamEndCapture(stream.0, &mut graph);
     assert!(code == 0 || graph.is_null());
     code
@@ -382,6 +382,7 @@ fn external_events_become_nodes() {
     let gpu = deferred(1);
     let (stream, other) = (gpu.stream(), gpu.stream());
     let (outside, inside, buffer): (Handle, Handle, Buffer<u32>) = (event(), event(), gpu.zeros(1));
+    ok(api::cuCtxSynchronize());
     ok(api::cuEventRecord(outside, other.0));
     begin(&stream, GLOBAL);
     ok(api::cuStreamWaitEvent(stream.0, outside, 1));

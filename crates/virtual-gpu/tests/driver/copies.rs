@@ -274,6 +274,7 @@ fn pageable_memory_is_read_before_the_call_returns() {
     for seed in 0..8 {
         let gpu = deferred(seed);
         let buffer: Buffer<u32> = gpu.zeros(4);
+        ok(api::cuCtxSynchronize());
         let stream = gpu.stream();
         let mut host = vec![1u32, 2, 3, 4];
         ok(api::cuMemcpyHtoDAsync_v2(
@@ -293,6 +294,7 @@ fn pageable_memory_is_read_before_the_call_returns() {
 fn page_locked_memory_is_read_when_the_copy_has_its_turn() {
     let gpu = deferred(3);
     let buffer: Buffer<u32> = gpu.zeros(1);
+    ok(api::cuCtxSynchronize());
     let stream = gpu.stream();
     let mut host = null();
     ok(api::cuMemAllocHost_v2(&mut host, 4));

@@ -113,6 +113,7 @@ fn calls_and_small_launches() {
         );
         let (stream, mut context) = (gpu.stream().0, null());
         let buffer = gpu.zeros::<u32>(256);
+        ok(api::cuCtxSynchronize());
         let mut count = 0;
         report(
             &format!("cuDeviceGetCount{name}, ns"),

@@ -153,10 +153,7 @@ fn the_nth_launch_fails_for_good() {
             "launch 2 (idle) fails because the settings ask for it",
         ],
     );
-    assert_eq!(
-        gpu.try_run(&module, "idle", 1u32, 1u32, 0, &[]),
-        Err(code::LAUNCH_FAILED)
-    );
+    assert_eq!(api::cuCtxSynchronize(), code::LAUNCH_FAILED);
     set_device(1);
     let module = gpu.module(ptx::SMALL);
     gpu.run(&module, "idle", 1u32, 1u32, &[]);

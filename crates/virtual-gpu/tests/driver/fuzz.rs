@@ -3,7 +3,7 @@
 
 use crate::api;
 use crate::gpu::{Handle, code};
-use crate::streams::Random;
+use crate::programs::Random;
 use crate::{deferred, eager, null, ptx, settings};
 
 /// Whatever was made so far, destroyed or not, and some that never was.

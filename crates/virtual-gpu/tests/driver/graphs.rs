@@ -107,6 +107,7 @@ fn nodes_of_every_kind_run_behind_each_other() {
         let gpu = deferred(seed);
         let module = gpu.module(ptx::SMALL);
         let (one, other): (Buffer<u32>, Buffer<u32>) = (gpu.zeros(32), gpu.zeros(32));
+        ok(api::cuCtxSynchronize());
         let graph = graph();
         let first = add_memset(&gpu, graph, &[], &one, 5);
         let second = add_kernel(

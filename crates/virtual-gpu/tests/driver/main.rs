@@ -23,6 +23,7 @@ mod modules;
 mod peers;
 mod per_thread;
 mod pools;
+mod programs;
 mod ptx;
 mod start;
 mod streams;

@@ -250,7 +250,7 @@ fn an_instruction_that_cannot_run_is_an_error_of_its_kernel_only() {
     assert_eq!(code, code::INVALID_PTX);
     logged(
         &gpu,
-        &["cuModuleGetFunction", "bad", "line 12", "tex.1d.v4.s32.s32"],
+        &["cuModuleGetFunction", "bad", "line 12", "frobnicate.s32"],
     );
     // The other ways to it.
     let mut functions = [null(); 2];
@@ -393,7 +393,8 @@ fn occupancy_is_what_the_limits_of_the_device_give() {
     ok(api::cuOccupancyMaxPotentialBlockSizeWithFlags(
         &mut grid, &mut block, idle, None, 0, 96, 0,
     ));
-    assert_eq!(block, 96);
+    // 32 blocks of 64 threads are more threads than 21 of 96.
+    assert_eq!(block, 64);
     extern "C" fn shared(threads: i32) -> usize {
         threads as usize * 1024
     }

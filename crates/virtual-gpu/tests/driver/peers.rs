@@ -107,6 +107,7 @@ fn copies_go_between_devices_without_access() {
         let home = gpu.context;
         let module = gpu.module(ptx::SMALL);
         let mine: Buffer<u32> = gpu.zeros(32);
+        ok(api::cuCtxSynchronize());
         let other = set_device(1);
         let theirs: Buffer<u32> = gpu.zeros(32);
         ok(api::cuCtxSynchronize());

@@ -212,6 +212,7 @@ fn a_free_is_done_in_its_turn_and_only_once() {
             allocate(default_pool(0), 4096, stream.0),
             gpu.zeros::<u32>(32),
         );
+        ok(api::cuCtxSynchronize());
         gpu.launch(
             &module,
             "store",

@@ -142,7 +142,7 @@ pub(crate) const UNSUPPORTED: &str = ".version 8.0
     .reg .u64 %rd<2>;
     .reg .b32 %r<6>;
     ld.param.u64 %rd1, [out];
-    tex.1d.v4.s32.s32 {%r1, %r2, %r3, %r4}, [%rd1, {%r5}];
+    frobnicate.s32 %r1, %r2;
     ret;
 }
 ";
