@@ -10,7 +10,7 @@ use super::abi::{
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
 use super::graph::{Flat, flatten};
-use super::plan::{GraphLaunch, Plan};
+use super::plan::{GraphLaunch, Plan, WHOLE_GRAPH};
 use super::state::State;
 use super::work::Work;
 
@@ -26,6 +26,8 @@ pub(crate) struct Exec {
     /// Kinds of the nodes, to compare with those of an update.
     kinds: Vec<c_uint>,
     flags: u64,
+    /// The record of the end of its latest launch, behind which the next one comes in whatever stream; 0 if there is none.
+    latest: u64,
 }
 
 impl Exec {
@@ -85,6 +87,7 @@ fn instantiate(state: &mut State, graph: u64, flags: u64) -> Outcome<u64> {
         index,
         kinds,
         flags,
+        latest: 0,
     };
     let new = state.new_handle();
     state.execs.insert(new, exec);
@@ -270,11 +273,7 @@ pub(super) unsafe fn cuGraphLaunch(
     super::capture::forbid_implicit(&mut state, stream)?;
     state.submit_balance(&plan.balance(), frees_before)?;
     let latest = |event: u64| state.events.get(&event).map(|event| event.record);
-    let waits = plan
-        .awaited()
-        .filter_map(latest)
-        .filter(|record| *record != 0)
-        .collect();
+    let mut waits: Vec<u64> = plan.awaited().filter_map(latest).collect();
     let mut records: Vec<(u64, u64)> = Vec::new();
     for event in plan.recorded() {
         if records.iter().any(|(other, _)| *other == event) {
@@ -287,6 +286,13 @@ pub(super) unsafe fn cuGraphLaunch(
             records.push((event, record));
         }
     }
+    // Launches of one executable graph follow each other.
+    let end = state.next_sequence();
+    state.pending_records.insert(end);
+    records.push((WHOLE_GRAPH, end));
+    let exec = self::exec(&mut state, number(h_graph_exec))?;
+    waits.push(std::mem::replace(&mut exec.latest, end));
+    waits.retain(|record| *record != 0);
     let work = Work::Graph(Arc::new(GraphLaunch { plan, records }));
     call.machine.submit(state, stream, work, waits)
 }

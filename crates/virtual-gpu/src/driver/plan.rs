@@ -19,11 +19,14 @@ pub(crate) struct Plan {
     pub(crate) first_clock: u64,
 }
 
+/// What the record of a graph's end has in place of an event.
+pub(crate) const WHOLE_GRAPH: u64 = 0;
+
 /// One launch of a graph.
 #[derive(Debug)]
 pub(crate) struct GraphLaunch {
     pub(crate) plan: Arc<Plan>,
-    /// The events that it records, with the numbers of the records.
+    /// The events that it records, with the numbers of the records; [`WHOLE_GRAPH`] stands for its end.
     pub(crate) records: Vec<(u64, u64)>,
 }
 

@@ -9,6 +9,7 @@ use super::call::Call;
 use super::capture;
 use super::clock::{Clock, Ordered, join};
 use super::error::{Failure, Outcome, code, describe};
+use super::plan::WHOLE_GRAPH;
 use super::state::{Command, State, StreamKind};
 use super::work::{Surroundings, Trouble, Work, execute, stack_of};
 use crate::exec::block::{MIX_STEP, mix};
@@ -486,14 +487,17 @@ impl State {
 
     /// A command has ended.
     fn finish(&mut self, handle: u64, command: &Command) {
-        if let Work::Record { event, record } = command.work {
-            let streams = &self.streams;
-            let clock = (command.clock.is_some())
-                .then(|| streams.get(&handle).map(|stream| stream.clock.clone()));
-            self.recorded(event, record, clock.flatten());
-        } else {
-            // What a graph did not come to because it failed.
-            self.drop_records(&command.work);
+        let is_record = matches!(command.work, Work::Record { .. });
+        for (event, record) in command.work.records() {
+            if is_record || event == WHOLE_GRAPH {
+                let stream = self.streams.get(&handle);
+                let clock = stream.filter(|_| command.clock.is_some());
+                let clock = clock.map(|stream| stream.clock.clone());
+                self.recorded(event, record, clock);
+            } else {
+                // What a graph did not come to because it failed holds nobody up.
+                self.pending_records.remove(&record);
+            }
         }
         let Some(stream) = self.streams.get_mut(&handle) else {
             return;

@@ -8,10 +8,12 @@ use virtual_gpu::driver::abi::{
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMSET_NODE_PARAMS, CUgraphExecUpdateResultInfo,
 };
 
+use virtual_gpu::machine::{Checks, Settings};
+
 use crate::api::{self, ok};
 use crate::copies::planes;
-use crate::gpu::{Argument, Buffer, Gpu, Handle, arguments, code, pointers};
-use crate::{deferred, eager, foreign, null, ptx};
+use crate::gpu::{Argument, Buffer, Gpu, Handle, Schedule, arguments, code, pointers};
+use crate::{deferred, eager, foreign, null, ptx, settings};
 
 pub(crate) fn graph() -> Handle {
     let mut graph = null();
@@ -130,7 +132,7 @@ fn nodes_of_every_kind_run_behind_each_other() {
         let (mut host, mut empty, mut child) = (null(), null(), null());
         let call = CUDA_HOST_NODE_PARAMS {
             function: Some(count),
-            user_data: 1 as *mut c_void,
+            user_data: 3 as *mut c_void,
         };
         ok(api::cuGraphAddHostNode(&mut host, graph, &third, 1, &call));
         ok(api::cuGraphAddEmptyNode(
@@ -180,7 +182,7 @@ fn nodes_of_every_kind_run_behind_each_other() {
         }
         ok(api::cuCtxSynchronize());
         assert_eq!(gpu.download(&other), [8; 32], "seed {seed}");
-        assert!(HOST_CALLS.load(Ordering::Relaxed) - before >= 3);
+        assert!(HOST_CALLS.load(Ordering::Relaxed) - before >= 9);
         ok(api::cuGraphUpload(exec, null()));
         ok(api::cuGraphExecDestroy(exec));
         assert_eq!(api::cuGraphLaunch(exec, null()), code::INVALID_HANDLE);
@@ -388,7 +390,6 @@ fn bad_nodes_are_refused() {
         api::cuGraphAddMemsetNode(&mut node, graph, null(), 0, &wrong, null()),
         code::INVALID_VALUE
     );
-    let wrong = planes(buffer.address, 0x99, [4, 1, 1]);
     ok(api::cuGraphAddMemcpyNode(
         &mut node,
         graph,
@@ -397,7 +398,10 @@ fn bad_nodes_are_refused() {
         &planes(buffer.address, buffer.address, [4, 1, 1]),
         null(),
     ));
-    let _ = wrong;
+    // A node that copies to nowhere.
+    let wrong = planes(buffer.address, 1 << 48 | 0x99, [4, 1, 1]);
+    let code = api::cuGraphAddMemcpyNode(&mut node, graph, null(), 0, &wrong, null());
+    assert_eq!(code, code::INVALID_VALUE);
     let none = CUDA_HOST_NODE_PARAMS {
         function: None,
         user_data: null(),
@@ -441,7 +445,7 @@ fn parameters_are_read_and_changed_in_graphs_and_executable_graphs() {
     ));
     let call = CUDA_HOST_NODE_PARAMS {
         function: Some(count),
-        user_data: 0 as *mut c_void,
+        user_data: null(),
     };
     ok(api::cuGraphAddHostNode(&mut host, graph, &copy, 1, &call));
 
@@ -736,5 +740,46 @@ fn graphs_record_and_wait_for_events() {
         ok(api::cuCtxSynchronize());
         ok(api::cuEventQuery(late));
         assert_eq!(gpu.download(&cell), [(31 + 2) * 31 + 3], "seed {seed}");
+    }
+}
+
+#[test]
+fn launches_of_one_executable_graph_follow_each_other() {
+    for seed in 0..12 {
+        let checks = Checks {
+            stream_races: true,
+            ..Checks::default()
+        };
+        let gpu = Gpu::with(
+            Schedule::Deferred(seed),
+            Settings {
+                checks,
+                ..settings()
+            },
+        );
+        let module = gpu.module(ptx::SMALL);
+        let cell: Buffer<u32> = gpu.zeros(1);
+        ok(api::cuCtxSynchronize());
+        let graph = graph();
+        let step = add_kernel(
+            graph,
+            &[],
+            gpu.function(&module, "step"),
+            1,
+            arguments![&cell, 1u32],
+        );
+        let exec = instantiate(graph);
+        let streams = [gpu.stream(), gpu.stream()];
+        launch(exec, streams[0].0);
+        // The parameters that a launch was made with stay its own.
+        let given = arguments![&cell, 2u32];
+        let mut params = pointers(given);
+        let changed = kernel(gpu.function(&module, "step"), 1, &mut params);
+        ok(api::cuGraphExecKernelNodeSetParams_v2(exec, step, &changed));
+        launch(exec, streams[1].0);
+        // The executable graph may go before its launches have had their turn.
+        ok(api::cuGraphExecDestroy(exec));
+        ok(api::cuCtxSynchronize());
+        assert_eq!(gpu.download(&cell), [31 + 2], "seed {seed}");
     }
 }

@@ -78,6 +78,12 @@ fn shapes_have_limits() {
     set_device(1);
     assert_eq!(launch(idle, [1; 3], [1; 3], 0), code::INVALID_HANDLE);
     logged(&gpu, &["idle belongs to another context"]);
+    // A stream of the other device.
+    let elsewhere = gpu.stream().0;
+    ok(api::cuCtxSetCurrent(gpu.context));
+    let code = api::cuLaunchKernel(idle, 1, 1, 1, 1, 1, 1, 0, elsewhere, null(), null());
+    assert_eq!(code, code::INVALID_HANDLE);
+    logged(&gpu, &["the stream belongs to another context"]);
 }
 
 #[test]

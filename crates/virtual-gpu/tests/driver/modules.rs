@@ -250,7 +250,7 @@ fn an_instruction_that_cannot_run_is_an_error_of_its_kernel_only() {
     assert_eq!(code, code::INVALID_PTX);
     logged(
         &gpu,
-        &["cuModuleGetFunction", "bad", "line 12", "frobnicate.s32"],
+        &["cuModuleGetFunction", "bad", "line 13", "frobnicate.s32"],
     );
     // The other ways to it.
     let mut functions = [null(); 2];
@@ -445,10 +445,8 @@ fn libraries_are_modules_of_every_context() {
     ok(api::cuKernelGetLibrary(&mut owner, kernel));
     ok(api::cuKernelGetName(&mut name, kernel));
     // SAFETY: the text lives as long as the library.
-    assert_eq!(
-        (owner, unsafe { CStr::from_ptr(name) }),
-        (library, c"store")
-    );
+    let name = unsafe { CStr::from_ptr(name) };
+    assert_eq!((owner, name), (library, c"store"));
     // On both devices, by the same handle.
     for device in 0..2 {
         set_device(device);

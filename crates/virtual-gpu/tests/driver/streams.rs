@@ -411,9 +411,10 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
         }
         seen.len()
     };
-    let (null_stream, legacy): (fn() -> Handle, fn() -> Handle) = (null, || 1 as Handle);
-    let (per_thread, blocking): (fn() -> Handle, fn() -> Handle) = (|| 2 as Handle, || stream(0));
-    let free: fn() -> Handle = || stream(1);
+    type Make = fn() -> Handle;
+    let (null_stream, legacy): (Make, Make) = (null, || 1 as Handle);
+    let (per_thread, blocking): (Make, Make) = (|| 2 as Handle, || stream(0));
+    let free: Make = || stream(1);
     for (first, second, count) in [
         (null_stream, blocking, 1),
         (blocking, null_stream, 1),

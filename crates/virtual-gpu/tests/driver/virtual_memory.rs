@@ -48,11 +48,11 @@ fn create(device: i32, size: usize) -> u64 {
 
 fn access(address: u64, device: i32) -> u64 {
     let mut flags = 9;
-    let mut place = CUmemLocation {
+    let place = CUmemLocation {
         kind: 1,
         id: device,
     };
-    ok(api::cuMemGetAccess(&mut flags, &mut place, address));
+    ok(api::cuMemGetAccess(&mut flags, &place, address));
     flags
 }
 

@@ -1,5 +1,10 @@
 //! The driver's functions with their C signatures, made from the driver's own table and found by name at each call.
 
+#![expect(
+    clippy::too_many_arguments,
+    reason = "the driver's functions have that many"
+)]
+
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use virtual_gpu::driver::abi::*;
