@@ -99,13 +99,17 @@ pub(crate) fn forbid_unsafe(state: &mut State, what: &str) -> Outcome {
     }
     let thread = std::thread::current().id();
     let forbids = |capture: &Capture| {
-        capture.thread == thread && capture.mode != RELAXED
-            || capture.mode == GLOBAL && own_mode == GLOBAL
+        // A context that was destroyed has taken its streams along.
+        state.streams.contains_key(&capture.origin)
+            && (capture.thread == thread && capture.mode != RELAXED
+                || capture.mode == GLOBAL && own_mode == GLOBAL)
     };
-    let mut captures = state.captures.iter();
-    match captures.find(|(_, capture)| forbids(capture)) {
+    let found = (state.captures.iter())
+        .find(|(_, capture)| forbids(capture))
+        .map(|(handle, _)| *handle);
+    match found {
         None => Ok(()),
-        Some((&capture, _)) => Err(refuse(state, capture, what)),
+        Some(capture) => Err(refuse(state, capture, what)),
     }
 }
 

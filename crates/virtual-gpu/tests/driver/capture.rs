@@ -465,6 +465,18 @@ fn a_capture_can_be_asked_and_steered() {
 }
 
 #[test]
+fn a_destroyed_context_takes_its_captures_along() {
+    let gpu = eager();
+    let mut made = null();
+    ok(api::cuCtxCreate_v2(&mut made, 0, 0));
+    begin(&gpu.stream(), GLOBAL);
+    ok(api::cuCtxDestroy_v2(made));
+    let mut place = 0;
+    ok(api::cuMemAlloc_v2(&mut place, 4));
+    ok(api::cuCtxSynchronize());
+}
+
+#[test]
 fn a_destroyed_stream_takes_its_capture_along() {
     let gpu = eager();
     let (stream, buffer): (Stream, Buffer<u32>) = (gpu.stream(), gpu.zeros(1));

@@ -154,6 +154,10 @@ fn calls_and_small_launches() {
         let mut params = pointers(given);
         let params = params.as_mut_ptr();
         report(
+            &format!("launch of one block of 32 that stores{name}, ns"),
+            median(|| launch(store, 32, params)),
+        );
+        report(
             &format!("launch of one block of 256 that stores{name}, ns"),
             median(|| launch(store, 256, params)),
         );

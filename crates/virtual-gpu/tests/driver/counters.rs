@@ -79,6 +79,8 @@ fn instructions_and_traffic_of_known_kernels() {
     );
     assert_eq!(counts.bank_conflicts, 0);
 
+    assert_eq!(&gpu.machine.counters().total(), kernel);
+
     // A stride of 2 words uses every bank of 16 twice: one cycle more; of 32, one bank 32 times: 31 more.
     for (stride, conflicts) in [(1u32, 0), (2, 1), (4, 3), (32, 31), (0, 0)] {
         gpu.machine.reset_counters();
@@ -262,6 +264,9 @@ fn the_file_says_the_same() {
         ("kernels/store/warp_instructions/store", 1),
         ("kernels/store/lane_instructions/store", 32),
         ("kernels/idle/warp_instructions/control", 1),
+        ("total/launches", 2),
+        ("total/global_bytes_written", 128),
+        ("total/warp_instructions/control", 2),
     ] {
         assert_eq!(json.at(path), &Json::Number(value), "{path}");
     }

@@ -4,6 +4,7 @@
 use crate::api;
 use crate::gpu::{Handle, code};
 use crate::programs::Random;
+use crate::virtual_memory::{properties, rights};
 use crate::{deferred, eager, null, ptx, settings};
 
 /// Whatever was made so far, destroyed or not, and some that never was.
@@ -38,7 +39,7 @@ fn random_calls_are_answered() {
             let (a, b) = (any(&mut random, &made), any(&mut random, &made));
             let (mut out, mut address, size) =
                 (null(), 0u64, [0, 4, 512, 1 << 20][random.below(4)]);
-            let code = match random.below(40) {
+            let code = match random.below(50) {
                 0 => api::cuStreamCreate(&mut out, random.below(3) as u32),
                 1 => api::cuStreamDestroy_v2(a),
                 2 => api::cuStreamSynchronize(a),
@@ -88,6 +89,31 @@ fn random_calls_are_answered() {
                 36 => api::cuCtxEnablePeerAccess(a, 0),
                 37 => api::cuCtxSynchronize(),
                 38 => api::cuGraphClone(&mut out, a),
+                39 => {
+                    let mut params = crate::graph_memory::params(size);
+                    let code = api::cuGraphAddMemAllocNode(&mut out, a, null(), 0, &mut params);
+                    if code == 0 {
+                        made.push(params.dptr as Handle);
+                    }
+                    code
+                }
+                40 => api::cuGraphAddMemFreeNode(&mut out, a, &b, 1, b as u64),
+                41 => api::cuMemAllocHost_v2(&mut out, size),
+                42 => api::cuMemFreeHost(a),
+                43 => {
+                    let code = api::cuMemAddressReserve(&mut address, 2 << 20, 0, 0, 0);
+                    out = address as Handle;
+                    code
+                }
+                44 => {
+                    let code = api::cuMemCreate(&mut address, 2 << 20, &properties(0), 0);
+                    out = address as Handle;
+                    code
+                }
+                45 => api::cuMemMap(a as u64, 2 << 20, 0, b as u64, 0),
+                46 => api::cuMemUnmap(a as u64, 2 << 20),
+                47 => api::cuMemRelease(a as u64),
+                48 => api::cuMemSetAccess(a as u64, 2 << 20, &rights(0, 3), 1),
                 _ => api::cuDeviceGetDefaultMemPool(&mut out, random.below(3) as i32),
             };
             let mut text = std::ptr::null();

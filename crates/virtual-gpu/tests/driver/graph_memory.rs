@@ -7,7 +7,7 @@ use crate::gpu::{Buffer, Handle, arguments, code};
 use crate::graphs::{add_kernel, graph, instantiate};
 use crate::{deferred, eager, foreign, logged, null, ptx};
 
-fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
+pub(crate) fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     CUDA_MEM_ALLOC_NODE_PARAMS {
         pool_props: CUmemPoolProps {
             alloc_type: 1,

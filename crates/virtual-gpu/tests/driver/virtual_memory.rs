@@ -8,7 +8,7 @@ use crate::{eager, logged, null, ptx};
 
 const UNIT: usize = 2 << 20;
 
-fn properties(device: i32) -> CUmemAllocationProp {
+pub(crate) fn properties(device: i32) -> CUmemAllocationProp {
     CUmemAllocationProp {
         kind: 1,
         requested_handle_types: 0,
@@ -24,7 +24,7 @@ fn properties(device: i32) -> CUmemAllocationProp {
     }
 }
 
-fn rights(device: i32, flags: u32) -> CUmemAccessDesc {
+pub(crate) fn rights(device: i32, flags: u32) -> CUmemAccessDesc {
     CUmemAccessDesc {
         location: CUmemLocation {
             kind: 1,
