@@ -90,8 +90,8 @@ pub(crate) fn forbid_in_context(state: &mut State, context: u64, what: &str) -> 
     }
 }
 
-/// Fails if the thread must not do what might disturb a capture: its own one, unless that is relaxed, or anyone's global
-/// one. `cuThreadExchangeStreamCaptureMode` has a say in it.
+/// Fails if the thread must not do what might disturb a capture: its own one, unless that is relaxed, or anyone's
+/// global one. `cuThreadExchangeStreamCaptureMode` has a say in it.
 pub(crate) fn forbid_unsafe(state: &mut State, what: &str) -> Outcome {
     let own_mode = MODE.get();
     if state.captures.is_empty() || own_mode == RELAXED {

@@ -26,7 +26,8 @@ pub(crate) struct Exec {
     /// Kinds of the nodes, to compare with those of an update.
     kinds: Vec<c_uint>,
     flags: u64,
-    /// The record of the end of its latest launch, behind which the next one comes in whatever stream; 0 if there is none.
+    /// The record of the end of its latest launch, behind which the next one comes in whatever stream; 0 if there is
+    /// none.
     latest: u64,
 }
 

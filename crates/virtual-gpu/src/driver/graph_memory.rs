@@ -105,8 +105,8 @@ impl State {
         }
     }
 
-    /// Checks that a launch may be submitted: what an earlier one has left allocated must be free, and what is to be freed
-    /// must be allocated. Then takes over that it is so.
+    /// Checks that a launch may be submitted: what an earlier one has left allocated must be free, and what is to be
+    /// freed must be allocated. Then takes over that it is so.
     pub(crate) fn submit_balance(
         &mut self,
         balance: &MemoryBalance,

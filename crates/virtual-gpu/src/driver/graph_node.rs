@@ -52,8 +52,8 @@ fn set(state: &mut State, target: Handle, work: Work) -> Outcome {
     Ok(())
 }
 
-/// Of each kind of node: the functions that make one, that change one in a graph and in an executable graph, what they are
-/// given (and a context, which two of them are given besides), and the work that it stands for.
+/// Of each kind of node: the functions that make one, that change one in a graph and in an executable graph, what
+/// they are given (and a context, which two of them are given besides), and the work that it stands for.
 macro_rules! nodes {
     ($($add:ident $set:ident $set_in_exec:ident ($given:ident: $ty:ty $(, $context:ident: $context_ty:ty)?)
        |$call:ident, $state:ident| $work:expr;)*) => {$(

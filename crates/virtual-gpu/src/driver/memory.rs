@@ -63,8 +63,8 @@ pub(crate) fn check_range(state: &State, address: u64, bytes: u64, what: &str) -
     Err(Failure::invalid(message))
 }
 
-/// Allocates on a device for a context; when there is too little, waits for the frees that are still in streams and tries
-/// once more.
+/// Allocates on a device for a context; when there is too little, waits for the frees that are still in streams and
+/// tries once more.
 pub(crate) fn allocate<'m>(
     call: &'m Call<'_>,
     mut state: MutexGuard<'m, State>,
@@ -288,7 +288,8 @@ fn allocate_host(call: &Call<'_>, bytes: usize, kind: HostKind, flags: u32) -> O
     })?;
     let (address, id) = (block.address(), state.next_sequence());
     let checks = settings.checks;
-    // The host may write to page-locked and managed memory without the driver's knowledge, so only races are looked for.
+    // The host may write to page-locked and managed memory without the driver's knowledge, so only races are looked
+    // for.
     let shadow = checks
         .stream_races
         .then(|| Arc::new(Shadow::new(bytes, false, true)));

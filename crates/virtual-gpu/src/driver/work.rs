@@ -63,8 +63,8 @@ pub(crate) enum Work {
     Allocate(Arc<GraphMemory>),
     /// Frees device memory.
     Free { address: u64 },
-    /// Waits until memory compares with a value: 0 is at least (cyclic), 1 equal, 2 any common bit, 3 any bit not set in
-    /// both.
+    /// Waits until memory compares with a value: 0 is at least (cyclic), 1 equal, 2 any common bit, 3 any bit not set
+    /// in both.
     WaitValue {
         address: u64,
         value: u64,

@@ -1,5 +1,5 @@
-//! What only a virtual GPU finds: races between streams, leaks, reads of what was never written; each named, and the same
-//! program without the mistake passes.
+//! What only a virtual GPU finds: races between streams, leaks, reads of what was never written; each named, and the
+//! same program without the mistake passes.
 
 use virtual_gpu::machine::{Checks, Settings, Streams};
 

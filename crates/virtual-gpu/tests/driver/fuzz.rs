@@ -1,5 +1,5 @@
-//! Random calls with random handles, good, stale and foreign: every one is answered, nothing hangs or panics, and another
-//! machine is not disturbed.
+//! Random calls with random handles, good, stale and foreign: every one is answered, nothing hangs or panics, and
+//! another machine is not disturbed.
 
 use crate::api;
 use crate::gpu::{Handle, code};

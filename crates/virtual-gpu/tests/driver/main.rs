@@ -1,5 +1,5 @@
-//! The driver's functions, a module for each group of them, with good and bad input: results, error codes, what is said in
-//! the log, and that the process lives on.
+//! The driver's functions, a module for each group of them, with good and bad input: results, error codes, what is
+//! said in the log, and that the process lives on.
 
 #[expect(dead_code, reason = "shared with the tests of kernels")]
 #[path = "../kernels/api.rs"]

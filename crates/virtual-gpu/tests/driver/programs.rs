@@ -27,9 +27,9 @@ enum Kind {
     Free,
 }
 
-/// A random program over streams, ordered by events wherever two of its commands touch the same cell in streams that are
-/// not ordered by themselves; `forget` leaves the so-manieth of these waits out. Gives the cells, what a plain model has for
-/// them, and how many waits there were.
+/// A random program over streams, ordered by events wherever two of its commands touch the same cell in streams that
+/// are not ordered by themselves; `forget` leaves the so-manieth of these waits out. Gives the cells, what a plain
+/// model has for them, and how many waits there were.
 struct Program {
     cells: Vec<u32>,
     expected: Vec<u32>,
