@@ -10,7 +10,7 @@ use virtual_gpu::for_each_driver_function;
 
 macro_rules! exports {
     (
-        implemented { $($module:ident::$name:ident($($argument:ident: $ty:ty),* $(,)?);)* }
+        implemented { $($module:ident::$name:ident($($argument:ident: $ty:ty),* $(,)?) $(=> $variant:ident)?;)* }
         unsupported { $($stub:ident)* }
     ) => {
         $(
@@ -23,6 +23,8 @@ macro_rules! exports {
                 // SAFETY: the caller's promise is passed on.
                 unsafe { virtual_gpu::driver::$name($($argument),*) }
             }
+
+            variant!($($variant)?; ($($argument: $ty),*));
         )*
 
         $(
@@ -32,6 +34,22 @@ macro_rules! exports {
                 virtual_gpu::driver::$stub()
             }
         )*
+    };
+}
+
+/// The symbol of a variant for the thread's own default stream, if the function has one.
+macro_rules! variant {
+    (; ($($argument:ident: $ty:ty),*)) => {};
+    ($variant:ident; ($($argument:ident: $ty:ty),*)) => {
+        /// The driver's function of this name.
+        ///
+        /// # Safety
+        /// As the C interface says: pointers are null or valid for what the function reads and writes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $variant($($argument: $ty),*) -> CUresult {
+            // SAFETY: the caller's promise is passed on.
+            unsafe { virtual_gpu::driver::$variant($($argument),*) }
+        }
     };
 }
 

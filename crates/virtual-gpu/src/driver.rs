@@ -21,6 +21,8 @@ mod fill;
 mod function;
 mod graph;
 mod graph_exec;
+mod graph_memory;
+mod graph_node;
 mod launch;
 mod library;
 mod memory;

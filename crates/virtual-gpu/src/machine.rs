@@ -20,6 +20,7 @@ pub use counters::{Counters, KernelCounters};
 pub use environment::{EnvironmentVariable, VARIABLES};
 pub use settings::{Checks, InjectedFaults, Settings, Sink, Streams};
 
+use crate::device::address_space::Origin;
 use crate::device::range_of;
 use crate::driver::state::State;
 use counters::Tally;
@@ -142,8 +143,16 @@ impl Machine {
         match range_of(address) {
             Some(index) if index == device => state.describe(address),
             Some(index) if index < state.devices.len() => {
+                let found = state.devices[index].memory.find(address);
+                let pool = found
+                    .is_some_and(|(_, allocation)| matches!(allocation.origin, Origin::Pool(_)));
+                let missing = if pool {
+                    "without access to its pool (cuMemPoolSetAccess)"
+                } else {
+                    "without peer access"
+                };
                 format!(
-                    "the address is device {index}'s, without peer access; {}",
+                    "the address is device {index}'s, {missing}; {}",
                     state.describe(address)
                 )
             }

@@ -32,6 +32,27 @@ pub(crate) enum Origin {
     Module,
     /// Physical memory of `cuMemCreate`; not accessible by its own address.
     Physical,
+    /// A node of a graph, which keeps the address while the memory comes and goes.
+    Graph,
+}
+
+impl Origin {
+    /// What messages call the function that allocated.
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Origin::Direct => "cuMemAlloc",
+            Origin::Pool(_) => "cuMemAllocAsync",
+            Origin::Module => "the load of a module",
+            Origin::Physical => "cuMemCreate",
+            Origin::Graph => "a graph",
+        }
+    }
+}
+
+/// Bytes that an allocation takes of the capacity.
+pub(crate) fn rounded(size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(ALIGNMENT)
+        .map(|bytes| bytes.max(ALIGNMENT))
 }
 
 /// A live allocation.
@@ -105,6 +126,8 @@ pub(crate) struct AddressSpace {
     used: u64,
     /// Most bytes that were ever in use.
     peak: u64,
+    /// Bytes that pools keep for allocations to come.
+    kept: u64,
     arena: Option<Arc<Arena>>,
     /// Offset behind everything that was ever given out.
     top: u64,
@@ -117,7 +140,8 @@ pub(crate) struct AddressSpace {
     quarantined: u64,
     /// Freed allocations that messages may name, by address.
     remembered: BTreeMap<u64, Freed>,
-    remembered_order: VecDeque<u64>,
+    /// Their addresses and the calls that freed them, the oldest first.
+    remembered_order: VecDeque<(u64, u64)>,
 }
 
 impl AddressSpace {
@@ -129,6 +153,7 @@ impl AddressSpace {
             policy,
             used: 0,
             peak: 0,
+            kept: 0,
             arena: None,
             top: 0,
             free: BTreeMap::new(),
@@ -155,6 +180,16 @@ impl AddressSpace {
         self.peak
     }
 
+    /// Bytes that are neither in use nor kept by pools.
+    pub(crate) fn available(&self) -> u64 {
+        self.capacity - self.used - self.kept
+    }
+
+    /// Changes how much pools keep.
+    pub(crate) fn keep(&mut self, more: u64, less: u64) {
+        self.kept = (self.kept + more).saturating_sub(less);
+    }
+
     /// What is allocated, as it is now.
     pub(crate) fn live(&self) -> &Arc<Live> {
         &self.live
@@ -174,13 +209,54 @@ impl AddressSpace {
         id: u64,
         call: u64,
     ) -> Option<u64> {
-        let rounded = size.checked_next_multiple_of(ALIGNMENT)?.max(ALIGNMENT);
-        if rounded > self.capacity.checked_sub(self.used)? {
+        if rounded(size)? > self.available() {
+            return None;
+        }
+        let start = self.withhold(size)?;
+        self.occupy(start, size, origin, context, id, call)?;
+        Some(start)
+    }
+
+    /// Takes addresses for an allocation that is not made yet; `None` if none are left.
+    pub(crate) fn withhold(&mut self, size: u64) -> Option<u64> {
+        let span = rounded(size)?.checked_add(GUARD)?;
+        Some(self.base + self.place(span)?)
+    }
+
+    /// Gives addresses back that were withheld and hold no allocation.
+    pub(crate) fn give_back(&mut self, start: u64, size: u64, call: u64) {
+        let span = rounded(size).unwrap_or(0) + GUARD;
+        self.forget(Freed {
+            start,
+            size,
+            span,
+            call,
+        });
+    }
+
+    /// An allocation that a graph has made, and that no graph keeps the address of any more, is as any other.
+    pub(crate) fn disown(&mut self, start: u64) {
+        if let Some(allocation) = Arc::make_mut(&mut self.live).get_mut(&start) {
+            allocation.origin = Origin::Direct;
+        }
+    }
+
+    /// Makes an allocation at addresses that were withheld for it; `None` if there is too little memory.
+    pub(crate) fn occupy(
+        &mut self,
+        start: u64,
+        size: u64,
+        origin: Origin,
+        context: u64,
+        id: u64,
+        call: u64,
+    ) -> Option<()> {
+        let rounded = rounded(size)?;
+        if rounded > self.available() || self.live.contains_key(&start) {
             return None;
         }
         let span = rounded + GUARD;
-        let offset = self.place(span)?;
-        let host = self.arena.as_ref()?.at(offset as usize);
+        let host = self.arena.as_ref()?.at((start - self.base) as usize);
         let poison = size.min(self.policy.poison) as usize;
         // SAFETY: the arena holds `size` bytes from the offset on, which nobody else uses.
         unsafe { host.write_bytes(0xff, poison) };
@@ -203,11 +279,10 @@ impl AddressSpace {
             id,
             call,
         };
-        let start = self.base + offset;
         Arc::make_mut(&mut self.live).insert(start, allocation);
         self.used += rounded;
         self.peak = self.peak.max(self.used);
-        Some(start)
+        Some(())
     }
 
     /// Takes back the allocation that starts at an address; `None` if there is none.
@@ -228,20 +303,35 @@ impl AddressSpace {
             span: allocation.span,
             call,
         };
+        if allocation.origin == Origin::Graph {
+            self.remember(freed);
+        } else {
+            self.forget(freed);
+        }
+        Some(allocation)
+    }
+
+    /// Freed addresses come into quarantine.
+    fn forget(&mut self, freed: Freed) {
         self.quarantine.push_back(freed);
         self.quarantined += freed.span;
         while self.quarantined > self.policy.quarantine {
             self.end_quarantine();
         }
-        self.remembered.insert(start, freed);
-        self.remembered_order.push_back(start);
+        self.remember(freed);
+    }
+
+    /// Keeps the name of a freed allocation for messages.
+    fn remember(&mut self, freed: Freed) {
+        self.remembered.insert(freed.start, freed);
+        self.remembered_order.push_back((freed.start, freed.call));
         if self.remembered_order.len() > REMEMBERED
-            && let Some(oldest) = self.remembered_order.pop_front()
-            && !self.remembered_order.contains(&oldest)
+            && let Some((start, call)) = self.remembered_order.pop_front()
+            // The address may have been freed again since.
+            && self.remembered.get(&start).is_some_and(|freed| freed.call == call)
         {
-            self.remembered.remove(&oldest);
+            self.remembered.remove(&start);
         }
-        Some(allocation)
     }
 
     /// The allocation that an address lies in, with its first address. One of no bytes holds its own address.

@@ -16,7 +16,13 @@ pub(crate) struct Call<'m> {
     pub(crate) machine: &'m Arc<Machine>,
     /// The function.
     pub(crate) function: Function,
+    /// Whether the null stream is the thread's own default stream.
+    pub(crate) per_thread: bool,
 }
+
+/// Handles of the default streams: the context's, and the thread's own.
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
 
 /// Contexts of a thread, by machine; the last is current.
 type Stacks = Vec<(u64, Vec<u64>)>;
@@ -54,6 +60,17 @@ impl Call<'_> {
         };
         state.context(context)?;
         Ok((state, context))
+    }
+
+    /// The stream of a handle, which may be null in the context given.
+    pub(crate) fn stream(&self, state: &mut State, context: u64, stream: Handle) -> Outcome<u64> {
+        let default = if self.per_thread {
+            PER_THREAD_STREAM
+        } else {
+            LEGACY_STREAM
+        };
+        let named = number(stream);
+        state.stream(context, if named == 0 { default } else { named })
     }
 
     /// The thread's current context, which may be gone.

@@ -271,12 +271,17 @@ pub(super) unsafe fn cuGetProcAddress_v2(
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     cuda_version: c_int,
-    _flags: u64,
+    flags: u64,
     symbol_status: *mut c_uint,
 ) -> Outcome {
+    if flags > 2 {
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a look-up"
+        )));
+    }
     // SAFETY: the C interface's contract.
     let name = unsafe { text(symbol, "symbol")? };
-    let (found, status) = match newest(name, cuda_version) {
+    let (found, status) = match newest(name, cuda_version, flags == 2) {
         Ok(found) => (found.cast_mut(), 0),
         Err(Missing::Unknown) => (std::ptr::null_mut(), 1),
         Err(Missing::TooNew) => (std::ptr::null_mut(), 2),

@@ -436,12 +436,14 @@ impl<'l> Core<'l> {
     unsafe fn run_group(&mut self, mut pc: u32) -> Option<Pause> {
         let instructions = self.code.instructions.as_ptr();
         let mut start = pc;
+        // The last instruction of a straight run may end lanes or send them elsewhere, so they are counted before.
+        let mut lanes = self.active.count_ones();
         // Where the group meets another one of its frame by falling into it.
         let stop = self.warp.next_meeting(self.frame_index, pc);
         let alone = self.warp.groups.is_empty();
         loop {
             if pc == stop {
-                self.account(start, pc);
+                self.account(start, pc, lanes);
                 self.put_back(pc);
                 return None;
             }
@@ -460,9 +462,10 @@ impl<'l> Core<'l> {
             match unsafe { (inst.run)(self, inst) } {
                 Flow::Next => {}
                 Flow::Jump => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     pc = self.target;
                     start = pc;
+                    lanes = self.active.count_ones();
                     if self.fuel == 0 {
                         self.put_back(pc);
                         return Some(Pause::Fuel);
@@ -474,7 +477,7 @@ impl<'l> Core<'l> {
                     }
                 }
                 Flow::Schedule => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     self.put_back(if self.state == GroupState::Parked {
                         pc - 1
                     } else {
@@ -483,7 +486,7 @@ impl<'l> Core<'l> {
                     return (self.fuel == 0).then_some(Pause::Fuel);
                 }
                 Flow::Fault => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     return Some(Pause::Fault);
                 }
             }
@@ -506,12 +509,11 @@ impl<'l> Core<'l> {
 
     /// Counts the instructions from `start` to `end`, which the group has run.
     #[inline(always)]
-    fn account(&mut self, start: u32, end: u32) {
+    fn account(&mut self, start: u32, end: u32, lanes: u32) {
         let length = u64::from(end - start);
         self.fuel = self.fuel.saturating_sub(length);
         self.clock += length;
-        self.profile
-            .add(self.code.profile, start, end, self.active.count_ones());
+        self.profile.add(self.code.profile, start, end, lanes);
     }
 }
 
