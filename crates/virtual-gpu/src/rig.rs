@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use crate::decode;
+use crate::device::address_space::Policy;
+use crate::device::heap::Heap;
+use crate::device::{HEAP_INDEX, range_of};
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
 use crate::fault::Fault;
@@ -19,12 +22,14 @@ pub(crate) struct Rig {
     lengths: Vec<usize>,
     /// How kernels are run.
     pub(crate) options: Options,
+    /// Bytes of the heap of device code; each launch has a new one.
+    pub(crate) heap_bytes: u64,
     /// What kernels have printed.
     pub(crate) printed: Mutex<String>,
 }
 
 /// Device memory of a rig: each buffer a region.
-struct Buffers(Vec<Region>);
+struct Buffers(Vec<Region>, Heap);
 
 // SAFETY: the buffers outlive the launch; kernels under test write from several threads only where they mean to.
 unsafe impl Sync for Buffers {}
@@ -32,13 +37,27 @@ unsafe impl Sync for Buffers {}
 // SAFETY: regions are the rig's buffers, which live longer than the launch.
 unsafe impl Memory for Buffers {
     fn region(&self, address: u64) -> Option<Region> {
+        if range_of(address) == Some(HEAP_INDEX) {
+            return self.1.region(address);
+        }
         self.0
             .iter()
             .copied()
             .find(|region| region.start <= address && address < region.end)
     }
 
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        self.1.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        self.1.free(address)
+    }
+
     fn describe(&self, address: u64) -> String {
+        if range_of(address) == Some(HEAP_INDEX) {
+            return self.1.describe(address);
+        }
         format!("no buffer holds {address:#x}")
     }
 }
@@ -80,6 +99,7 @@ impl Rig {
                 short_slices: false,
                 stack_limit: 1 << 16,
             },
+            heap_bytes: 1 << 20,
             printed: Mutex::default(),
         };
         let module = rig.module.clone();
@@ -175,7 +195,14 @@ impl Rig {
                 shadow: std::ptr::null(),
             },
         );
-        let memory = Buffers(regions.collect());
+        let policy = Policy {
+            alignment: 16,
+            poison: 1 << 20,
+            quarantine: 0,
+            uninitialized: self.options.check_uninitialized,
+            races: false,
+        };
+        let memory = Buffers(regions.collect(), Heap::new(self.heap_bytes, policy));
         launch::run(&Launch {
             kernel: &kernel,
             grid,
@@ -183,6 +210,7 @@ impl Rig {
             dynamic_shared,
             params: &block,
             memory: &memory,
+            grid_workspace: 0,
             host: self,
             order: None,
             options: self.options.clone(),

@@ -33,7 +33,11 @@ pub(crate) struct Form<'m> {
 impl<'m> Form<'m> {
     /// Splits an instruction's name.
     pub(crate) fn new(name: &'m str, operands: &'m [Operand]) -> Form<'m> {
-        let mut parts = name.split('.');
+        // Modifiers may stand apart, with spaces and comments between.
+        let mut parts = name.split('.').map(|part| {
+            let end = part.find(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | ':'));
+            &part[..end.unwrap_or(part.len())]
+        });
         let opcode = parts.next().unwrap_or_default();
         Form {
             opcode,

@@ -8,10 +8,8 @@ use super::range_base;
 use crate::check::Shadow;
 use crate::exec::memory::Region;
 
-/// Allocations start at multiples of this.
+/// Allocations of a device start at multiples of this.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// Unused bytes behind each allocation, at least.
-const GUARD: u64 = 512;
 /// Freed memory of at least this size goes back to the operating system at once.
 const DISCARD: u64 = 128 << 10;
 /// Freed allocations that are remembered by name for messages.
@@ -30,6 +28,8 @@ pub(crate) enum Origin {
     Pool(u64),
     /// A module's variable.
     Module,
+    /// `malloc` of device code.
+    Heap,
     /// Physical memory of `cuMemCreate`; not accessible by its own address.
     Physical,
 }
@@ -82,6 +82,8 @@ struct Freed {
 /// How memory is given out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
+    /// Allocations start at multiples of this, with at least as many unused bytes behind each.
+    pub(crate) alignment: u64,
     /// Bytes of an allocation that are filled with a pattern.
     pub(crate) poison: u64,
     /// Bytes of freed addresses that are not given out again.
@@ -174,11 +176,12 @@ impl AddressSpace {
         id: u64,
         call: u64,
     ) -> Option<u64> {
-        let rounded = size.checked_next_multiple_of(ALIGNMENT)?.max(ALIGNMENT);
+        let alignment = self.policy.alignment;
+        let rounded = size.checked_next_multiple_of(alignment)?.max(alignment);
         if rounded > self.capacity.checked_sub(self.used)? {
             return None;
         }
-        let span = rounded + GUARD;
+        let span = rounded + alignment;
         let offset = self.place(span)?;
         let host = self.arena.as_ref()?.at(offset as usize);
         let poison = size.min(self.policy.poison) as usize;
@@ -210,13 +213,19 @@ impl AddressSpace {
         Some(start)
     }
 
+    /// New allocations are no longer checked for uninitialised reads and races.
+    pub(crate) fn end_checks(&mut self) {
+        self.policy.uninitialized = false;
+        self.policy.races = false;
+    }
+
     /// Takes back the allocation that starts at an address; `None` if there is none.
     pub(crate) fn release(&mut self, start: u64, call: u64) -> Option<Allocation> {
         if !self.live.contains_key(&start) {
             return None;
         }
         let allocation = Arc::make_mut(&mut self.live).remove(&start)?;
-        self.used -= allocation.span - GUARD;
+        self.used -= allocation.span - self.policy.alignment;
         if allocation.size >= DISCARD
             && let Some(arena) = &self.arena
         {
@@ -276,7 +285,7 @@ impl AddressSpace {
         .chain(self.remembered.range(..=address).next_back().map(freed))
         .chain(self.remembered.range(address..).next().map(freed));
         let Some((start, size, gone, call)) = around(&mut candidates) else {
-            return "nothing is allocated on the device".to_string();
+            return "nothing is allocated there".to_string();
         };
         let place = match distance(start, size) {
             0 => format!("{} bytes into", address - start),
@@ -284,6 +293,9 @@ impl AddressSpace {
             _ => format!("{} bytes past the end of", address - start - size),
         };
         match gone {
+            // Code of the device made it, not a call of the driver.
+            Some(0) => format!("it is {place} {size} bytes at {start:#x}, which were freed"),
+            None if call == 0 => format!("it is {place} the allocation of {size} bytes at {start:#x}"),
             Some(call) => format!(
                 "it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"
             ),
@@ -360,6 +372,7 @@ mod tests {
 
     fn space(capacity: u64, quarantine: u64) -> AddressSpace {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: 1 << 20,
             quarantine,
             uninitialized: false,
@@ -380,7 +393,7 @@ mod tests {
             take(&mut space, 100).unwrap(),
         );
         assert_eq!((a % ALIGNMENT, b % ALIGNMENT), (0, 0));
-        assert!(b - a >= 512 + GUARD && a >> 48 == 1);
+        assert!(b - a >= 2 * ALIGNMENT && a >> 48 == 1);
         let region = space.find(a + 99).unwrap().1.region(a);
         // SAFETY: the region has 100 bytes.
         assert_eq!(unsafe { region.host.add(99).read() }, 0xff);

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::abi::{Handle, list, put, put_if, text};
 use super::call::{Call, handle, number};
+use super::device_runtime;
 use super::error::{Failure, Outcome, code};
 use super::state::State;
 use crate::decode::{self, DecodeError};
@@ -205,8 +206,12 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
 /// Parses a text and checks that the driver and the devices may run it.
 pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
     let settings = &call.machine.settings;
-    let module =
-        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))?;
+    let read =
+        |text: &str| ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()));
+    let mut module = read(text)?;
+    if let Some(whole) = device_runtime::completed(text, &module) {
+        module = read(&whole)?;
+    }
     let newest = newest_ptx(settings.driver_version);
     if module.version > newest {
         let ((major, minor), (most, least)) = (module.version, newest);

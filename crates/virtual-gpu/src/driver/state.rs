@@ -15,9 +15,10 @@ use super::module::{Function, Module};
 use super::pool::Pool;
 use super::virtual_memory::Physical;
 use super::work::Work;
-use crate::device::address_space::{AddressSpace, Origin, Policy};
+use crate::device::address_space::{ALIGNMENT, AddressSpace, Origin, Policy};
 use crate::device::host_memory::{self, HostRanges};
 use crate::device::view::{Mappings, View};
+use crate::device::heap::Heap;
 use crate::device::{RESERVED_INDEX, range_of};
 use crate::exec::block::MIX_STEP;
 use crate::machine::{Machine, Settings};
@@ -56,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) per_thread: HashMap<ThreadId, u64>,
     /// Contexts whose memory it may access.
     pub(crate) peers: BTreeSet<u64>,
+    /// The heap of its kernels.
+    pub(crate) heap: Arc<Heap>,
     /// `cuCtxSetLimit`
     pub(crate) limits: [usize; 7],
     /// `cuCtxSetCacheConfig`
@@ -131,6 +134,8 @@ pub(crate) struct Event {
 pub(crate) struct State {
     /// The machine itself.
     pub(crate) machine: Weak<Machine>,
+    /// How memory is given out.
+    pub(crate) policy: Policy,
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: HashMap<u64, Context>,
     pub(crate) streams: HashMap<u64, Stream>,
@@ -177,6 +182,9 @@ pub(crate) struct State {
 /// Handles have these bits, so that none is an address.
 const HANDLE_TAG: u64 = 0x06 << 56;
 
+/// The limit of the heap, `CU_LIMIT_MALLOC_HEAP_SIZE`.
+pub(crate) const HEAP_LIMIT: usize = 2;
+
 /// Limits of a new context: stack, printf, heap, synchronisation depth, launches, L2 granularity, L2 bytes.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0];
 
@@ -184,6 +192,7 @@ impl State {
     /// The state of a new machine.
     pub(crate) fn new(settings: &Settings, machine: Weak<Machine>) -> State {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: settings.poison,
             quarantine: settings.quarantine,
             uninitialized: settings.checks.uninitialized,
@@ -191,6 +200,7 @@ impl State {
         };
         let mut state = State {
             machine,
+            policy,
             devices: Vec::new(),
             contexts: HashMap::new(),
             streams: HashMap::new(),
@@ -262,6 +272,7 @@ impl State {
             legacy,
             per_thread: HashMap::new(),
             peers: BTreeSet::new(),
+            heap: Arc::new(Heap::new(LIMITS[HEAP_LIMIT] as u64, self.policy)),
             limits: LIMITS,
             cache: 0,
             shared: 0,
@@ -454,6 +465,7 @@ impl State {
                 .map(|&index| (index, self.devices[index].memory.live().clone()))
                 .collect(),
             mapped: self.mapped.clone(),
+            heap: owner.filter(|_| !everything).map(|context| context.heap.clone()),
             host: self.host.clone(),
             _arenas: kept,
             machine: self.machine.clone(),

@@ -147,6 +147,10 @@ impl<'l> Core<'l> {
     #[inline(never)]
     fn look_up(&mut self, address: u64, size: u64) -> Option<Region> {
         let region = self.launch.memory.region(address)?;
+        if crate::device::range_of(address) == Some(crate::device::HEAP_INDEX) {
+            // Any thread may free it at any time.
+            return (region.end - address >= size).then_some(region);
+        }
         self.regions[self.next_region] = region;
         self.next_region = (self.next_region + 1) % REGIONS;
         (region.end - address >= size).then_some(region)

@@ -216,6 +216,7 @@ pub(crate) fn take_space(form: &mut Form<'_>) -> Space {
         "const",
         "shared",
         "shared::cta",
+        "shared::cluster",
         "local",
         "param",
         "param::entry",
@@ -224,7 +225,8 @@ pub(crate) fn take_space(form: &mut Form<'_>) -> Space {
     match form.take_any(&names) {
         Some("global") => Space::Global,
         Some("const") => Space::Const,
-        Some("shared" | "shared::cta") => Space::Shared,
+        // A cluster is one block.
+        Some("shared" | "shared::cta" | "shared::cluster") => Space::Shared,
         Some("local") => Space::Local,
         Some(_) => Space::Param,
         None => Space::Generic,
@@ -317,6 +319,7 @@ pub(crate) fn address(
 
 fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Result<(), Refusal> {
     builder.class = if load { Class::Load } else { Class::Store };
+    let policy = form.modifiers.contains(&"L2::cache_hint");
     take_hints(form);
     let space = take_space(form);
     let count = match form.take_any(&["v2", "v4", "v8"]) {
@@ -330,7 +333,8 @@ fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Resul
         return Err(Refusal::new(format!("{ty:?} cannot be loaded or stored")));
     }
     form.done()?;
-    form.expect_operands(2)?;
+    // The policy of a cache changes nothing.
+    form.expect_operands(2 + usize::from(policy))?;
     let (data, place) = if load { (0, 1) } else { (1, 0) };
     let parts = match &form.operands[data] {
         Operand::Vector(parts) => parts.as_slice(),

@@ -225,11 +225,12 @@ fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
             "const",
             "shared",
             "shared::cta",
+            "shared::cluster",
             "local",
             "param",
             "param::entry",
         ]) {
-            Some("shared" | "shared::cta") => SHARED_WINDOW,
+            Some("shared" | "shared::cta" | "shared::cluster") => SHARED_WINDOW,
             Some("local") => LOCAL_WINDOW,
             Some("param" | "param::entry") => PARAM_WINDOW,
             Some(_) => 0,
