@@ -19,7 +19,8 @@ pub(crate) const HEAP_INDEX: usize = RESERVED_INDEX - 1;
 /// Devices that a machine may have.
 pub(crate) const MAX_DEVICES: usize = HEAP_INDEX;
 /// Where a cooperative launch finds what its blocks synchronise by, behind everything else of the heaps' range.
-pub(crate) const GRID_WORKSPACE: u64 = DEVICE_BASE + ((RESERVED_INDEX as u64) << DEVICE_BITS) - 4096;
+pub(crate) const GRID_WORKSPACE: u64 =
+    DEVICE_BASE + ((RESERVED_INDEX as u64) << DEVICE_BITS) - 4096;
 
 /// First address of a range.
 pub(crate) fn range_base(index: usize) -> u64 {

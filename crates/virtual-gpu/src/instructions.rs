@@ -25,7 +25,7 @@ pub(crate) mod table;
 pub(crate) mod trial;
 mod warp;
 
-pub(crate) use memory::Access;
+pub(crate) use memory::{Access, load_local};
 
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;

@@ -83,8 +83,13 @@ impl Rig {
     /// Parses a text and gives its variables memory.
     pub(crate) fn new(text: &str) -> Rig {
         let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        Rig::of(Arc::new(module))
+    }
+
+    /// Gives a module's variables memory.
+    pub(crate) fn of(module: Arc<ptx::ast::Module>) -> Rig {
         let mut rig = Rig {
-            module: Arc::new(module),
+            module,
             addresses: Vec::new(),
             buffers: Vec::new(),
             lengths: Vec::new(),
@@ -110,19 +115,13 @@ impl Rig {
         for (variable, &address) in module.variables.iter().zip(&rig.addresses.clone()) {
             let size = variable.ty.size() as usize;
             for (index, init) in variable.init.iter().enumerate() {
-                let bits = match init {
-                    ptx::ast::Init::Bits(bits) => *bits,
-                    ptx::ast::Init::Address {
-                        symbol: ptx::ast::Symbol::Function(function),
-                        ..
-                    } => crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(*function),
-                    ptx::ast::Init::Address {
-                        symbol: ptx::ast::Symbol::Module(other),
-                        offset,
-                        ..
-                    } => rig.addresses[*other as usize].wrapping_add(*offset as u64),
-                    ptx::ast::Init::Address { .. } => panic!("an address of {init:?}"),
-                };
+                let bits = init.bits(|symbol| match symbol {
+                    ptx::ast::Symbol::Function(function) => {
+                        crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(function)
+                    }
+                    ptx::ast::Symbol::Module(other) => rig.addresses[other as usize],
+                    other => panic!("an address of {other:?}"),
+                });
                 rig.write(address + (index * size) as u64, &bits.to_le_bytes()[..size]);
             }
         }

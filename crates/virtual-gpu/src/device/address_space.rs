@@ -295,7 +295,9 @@ impl AddressSpace {
         match gone {
             // Code of the device made it, not a call of the driver.
             Some(0) => format!("it is {place} {size} bytes at {start:#x}, which were freed"),
-            None if call == 0 => format!("it is {place} the allocation of {size} bytes at {start:#x}"),
+            None if call == 0 => {
+                format!("it is {place} the allocation of {size} bytes at {start:#x}")
+            }
             Some(call) => format!(
                 "it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"
             ),

@@ -90,7 +90,10 @@ impl Heap {
 
     /// What a message says of an address.
     pub(crate) fn describe(&self, address: u64) -> String {
-        format!("on the heap of device code {}", self.state().space.describe(address))
+        format!(
+            "on the heap of device code {}",
+            self.state().space.describe(address)
+        )
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -135,10 +138,17 @@ mod tests {
         let heap = heap(1 << 20);
         let block = heap.allocate(100).unwrap();
         let inside = heap.free(block + 16).unwrap_err();
-        assert!(inside.contains("did not return") && inside.contains("16 bytes into the allocation of 100"), "{inside}");
+        assert!(
+            inside.contains("did not return")
+                && inside.contains("16 bytes into the allocation of 100"),
+            "{inside}"
+        );
         heap.free(block).unwrap();
         let twice = heap.free(block).unwrap_err();
-        assert!(twice.contains("freed already") && twice.contains("which were freed"), "{twice}");
+        assert!(
+            twice.contains("freed already") && twice.contains("which were freed"),
+            "{twice}"
+        );
         assert!(heap.region(block).is_none());
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use super::address_space::{HostAddress, Live};
 use super::arena::Arena;
-use super::host_memory::{self, HostRanges};
 use super::heap::Heap;
+use super::host_memory::{self, HostRanges};
 use super::{HEAP_INDEX, RESERVED_INDEX, range_of};
 use crate::check::Shadow;
 use crate::exec::memory::{Memory, Region};

@@ -5,9 +5,19 @@ use crate::ptx::ast::Module;
 
 /// The text with the definitions that its module lacks; `None` if it lacks none.
 pub(crate) fn completed(text: &str, module: &Module) -> Option<String> {
-    let lacks = |name: &str| module.functions.iter().any(|function| function.name == name && function.body.is_none());
-    let missing: Vec<&str> = FUNCTIONS.iter().filter(|(name, _)| lacks(name)).map(|(_, text)| *text).collect();
-    (!missing.is_empty()).then(|| format!("{}\n{}", text.trim_end_matches('\0'), missing.join("\n")))
+    let lacks = |name: &str| {
+        module
+            .functions
+            .iter()
+            .any(|function| function.name == name && function.body.is_none())
+    };
+    let missing: Vec<&str> = FUNCTIONS
+        .iter()
+        .filter(|(name, _)| lacks(name))
+        .map(|(_, text)| *text)
+        .collect();
+    (!missing.is_empty())
+        .then(|| format!("{}\n{}", text.trim_end_matches('\0'), missing.join("\n")))
 }
 
 const FUNCTIONS: [(&str, &str); 2] = [
@@ -79,7 +89,12 @@ mod tests {
         );
         let whole = completed(&text, &crate::ptx::parse(&text).unwrap()).unwrap();
         let module = crate::ptx::parse(&whole).unwrap();
-        assert!(module.functions.iter().all(|function| function.body.is_some()));
+        assert!(
+            module
+                .functions
+                .iter()
+                .all(|function| function.body.is_some())
+        );
         assert!(completed(&whole, &module).is_none());
     }
 }

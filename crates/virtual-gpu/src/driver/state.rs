@@ -16,9 +16,9 @@ use super::pool::Pool;
 use super::virtual_memory::Physical;
 use super::work::Work;
 use crate::device::address_space::{ALIGNMENT, AddressSpace, Origin, Policy};
+use crate::device::heap::Heap;
 use crate::device::host_memory::{self, HostRanges};
 use crate::device::view::{Mappings, View};
-use crate::device::heap::Heap;
 use crate::device::{RESERVED_INDEX, range_of};
 use crate::exec::block::MIX_STEP;
 use crate::machine::{Machine, Settings};
@@ -465,7 +465,9 @@ impl State {
                 .map(|&index| (index, self.devices[index].memory.live().clone()))
                 .collect(),
             mapped: self.mapped.clone(),
-            heap: owner.filter(|_| !everything).map(|context| context.heap.clone()),
+            heap: owner
+                .filter(|_| !everything)
+                .map(|context| context.heap.clone()),
             host: self.host.clone(),
             _arenas: kept,
             machine: self.machine.clone(),

@@ -314,8 +314,16 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
         threads: launch.block,
         dynamic_shared: launch.shared,
         params: &launch.params,
-        memory: if launch.cooperative { &workspace } else { place.own },
-        grid_workspace: if launch.cooperative { GRID_WORKSPACE } else { 0 },
+        memory: if launch.cooperative {
+            &workspace
+        } else {
+            place.own
+        },
+        grid_workspace: if launch.cooperative {
+            GRID_WORKSPACE
+        } else {
+            0
+        },
         host: &KernelHost {
             machine,
             grid: number,

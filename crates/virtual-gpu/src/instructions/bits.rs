@@ -21,7 +21,9 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     let right = form.take("r");
     let shift_amount = form.take("shiftamt");
     let mode = form.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
-    let operation = (opcode == "lop3").then(|| form.take_any(&["and", "or"])).flatten();
+    let operation = (opcode == "lop3")
+        .then(|| form.take_any(&["and", "or"]))
+        .flatten();
     let ty = form.take_type()?;
     form.done()?;
     let refuse = || Err(Refusal::new("unsupported combination of modifiers"));
@@ -477,7 +479,11 @@ impl<const WRAP: bool, const SIGNED: bool> Function2 for Extend<WRAP, SIGNED> {
     }
 }
 
-fn lop3(form: &Form<'_>, builder: &mut Builder<'_>, operation: Option<&str>) -> Result<(), Refusal> {
+fn lop3(
+    form: &Form<'_>,
+    builder: &mut Builder<'_>,
+    operation: Option<&str>,
+) -> Result<(), Refusal> {
     let Some(Operand::Integer(table)) = form.operands.get(4) else {
         return Err(Refusal::new("expected a table of 8 bits"));
     };

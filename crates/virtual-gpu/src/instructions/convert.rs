@@ -511,7 +511,9 @@ const CUT: u8 = 2;
 
 /// To 10 bits of fraction.
 struct ToTf32<const ROUNDING: u8, const RELU: bool, const FINITE: bool>;
-impl<const ROUNDING: u8, const RELU: bool, const FINITE: bool> Function1 for ToTf32<ROUNDING, RELU, FINITE> {
+impl<const ROUNDING: u8, const RELU: bool, const FINITE: bool> Function1
+    for ToTf32<ROUNDING, RELU, FINITE>
+{
     type A = f32;
     type D = u32;
     #[inline(always)]

@@ -43,12 +43,17 @@ static TABLE: LazyLock<HashMap<&'static str, Vec<Rule>>> = LazyLock::new(|| {
     let mut table: HashMap<&str, Vec<Rule>> = HashMap::new();
     for line in include_str!("grammar/forms.txt").lines() {
         if let Some(list) = line.strip_prefix('@') {
-            let (name, alternatives) = list.split_once(' ').expect("a list has a name and alternatives");
+            let (name, alternatives) = list
+                .split_once(' ')
+                .expect("a list has a name and alternatives");
             lists.insert(name, alternatives);
         } else if !line.is_empty() && !line.starts_with('#') {
             let (opcodes, rest) = line.split_once(' ').expect("an opcode and a form");
             for opcode in opcodes.split(',') {
-                table.entry(opcode).or_default().push(Rule::parse(opcode, rest, &lists));
+                table
+                    .entry(opcode)
+                    .or_default()
+                    .push(Rule::parse(opcode, rest, &lists));
             }
         }
     }
@@ -102,11 +107,16 @@ enum What {
     Address,
     Constant,
     Braces,
+    Parts,
     Anything,
 }
 
 impl Rule {
-    fn parse(opcode: &'static str, text: &'static str, lists: &HashMap<&str, &'static str>) -> Rule {
+    fn parse(
+        opcode: &'static str,
+        text: &'static str,
+        lists: &HashMap<&str, &'static str>,
+    ) -> Rule {
         let (form, requirements) = text.split_once(';').unwrap_or((text, ""));
         // Names of spaces have colons too.
         let mut parts = form.splitn(2, " : ");
@@ -115,7 +125,10 @@ impl Rule {
             opcode,
             slots: Vec::new(),
             open: false,
-            operands: operands.split_whitespace().map(OperandRule::parse).collect(),
+            operands: operands
+                .split_whitespace()
+                .map(OperandRule::parse)
+                .collect(),
             least_target: 0,
             ended: None,
             least_version: (0, 0),
@@ -143,8 +156,9 @@ impl Rule {
                 rule.least_target = number(target);
             } else if let Some(target) = requirement.strip_prefix("below") {
                 rule.ended = Some(number(target));
-            } else if let Some((major, minor)) =
-                requirement.strip_prefix("ptx").and_then(|version| version.split_once('.'))
+            } else if let Some((major, minor)) = requirement
+                .strip_prefix("ptx")
+                .and_then(|version| version.split_once('.'))
             {
                 rule.least_version = (number(major), number(minor));
             }
@@ -173,16 +187,35 @@ impl Rule {
             }
         }
         if missing.is_empty() && (left.is_empty() || self.open) {
-            return Ok(types);
+            let cached = modifiers
+                .iter()
+                .find(|name| name.starts_with("L1::") || name.starts_with("L2::"));
+            let elsewhere = ["shared", "local", "param", "const"];
+            let elsewhere = modifiers
+                .iter()
+                .find(|name| elsewhere.iter().any(|space| name.starts_with(space)));
+            return match (cached, elsewhere) {
+                (Some(cached), Some(space)) if !self.open && self.opcode != "cp" => Err((
+                    1,
+                    format!(".{cached} is of global memory and does not go with .{space}"),
+                )),
+                _ => Ok(types),
+            };
         }
         let problem = match (missing.first(), left.first()) {
             (Some(slot), Some(other)) if slot.is_type => {
-                format!(".{other} where .{} is expected", slot.alternatives.join(" or ."))
+                format!(
+                    ".{other} where .{} is expected",
+                    slot.alternatives.join(" or .")
+                )
             }
             (Some(slot), None) => format!(".{} is missing", slot.alternatives.join(" or .")),
             _ => format!(".{} does not belong to it", left.join(" and .")),
         };
-        Err((2 * missing.len() + 2 * left.len() + usize::from(left.is_empty()), problem))
+        Err((
+            2 * missing.len() + 2 * left.len() + usize::from(left.is_empty()),
+            problem,
+        ))
     }
 
     /// Whether the operands are this form's.
@@ -190,14 +223,34 @@ impl Rule {
         if self.open {
             return Ok(());
         }
-        let combining = form.modifiers.iter().any(|name| matches!(*name, "and" | "or" | "xor"));
-        let rules = self.operands.iter().filter(|rule| combining || !rule.combining);
+        let combining = form
+            .modifiers
+            .iter()
+            .any(|name| matches!(*name, "and" | "or" | "xor"));
+        let hint = form.modifiers.contains(&"L2::cache_hint");
+        let policy =
+            |rule: &&OperandRule| rule.optional && matches!(rule.what, What::Type(Type::U64));
+        let rules = self
+            .operands
+            .iter()
+            .filter(|rule| combining || !rule.combining);
+        let rules = rules.filter(|rule| hint || !policy(rule));
         let most = rules.clone().count();
-        let least = rules.clone().filter(|rule| !rule.optional).count();
+        let least = rules
+            .clone()
+            .filter(|rule| !rule.optional || policy(rule))
+            .count();
         let found = form.operands.len();
         if found < least || found > most {
-            let expected = if least == most { format!("{most}") } else { format!("{least} to {most}") };
-            return Err(format!("{} takes {expected} operands, found {found}", self.text()));
+            let expected = if least == most {
+                format!("{most}")
+            } else {
+                format!("{least} to {most}")
+            };
+            return Err(format!(
+                "{} takes {expected} operands, found {found}",
+                self.text()
+            ));
         }
         let count = form.modifiers.iter().find_map(|name| match *name {
             "v2" => Some(2),
@@ -207,7 +260,9 @@ impl Rule {
         });
         for (number, (operand, rule)) in form.operands.iter().zip(rules).enumerate() {
             rule.judge(operand, builder, types, count)
-                .map_err(|problem| format!("operand {} of {}: {problem}", number + 1, form.opcode))?;
+                .map_err(|problem| {
+                    format!("operand {} of {}: {problem}", number + 1, form.opcode)
+                })?;
         }
         Ok(())
     }
@@ -216,10 +271,16 @@ impl Rule {
     fn available(&self, builder: &Builder<'_>) -> Result<(), Refusal> {
         let module = builder.module;
         let (target, version) = (module.target, module.version);
-        let says = format!("this module says sm_{target} and PTX {}.{}", version.0, version.1);
+        let says = format!(
+            "this module says sm_{target} and PTX {}.{}",
+            version.0, version.1
+        );
         if target < self.least_target {
             let least = self.least_target;
-            return Err(Refusal::new(format!("{} needs sm_{least} or higher; {says}", self.text())));
+            return Err(Refusal::new(format!(
+                "{} needs sm_{least} or higher; {says}",
+                self.text()
+            )));
         }
         if version < self.least_version {
             let (major, minor) = self.least_version;
@@ -259,7 +320,9 @@ impl OperandRule {
             (_, Some(rest)) => (rest, Some(true)),
             _ => (text, None),
         };
-        let name = text.trim_start_matches(['=', '*']).trim_end_matches(['~', '?', '^', '$', '&']);
+        let name = text
+            .trim_start_matches(['=', '*'])
+            .trim_end_matches(['~', '?', '^', '$', '&']);
         let what = match name {
             "1" => What::First,
             "2" => What::Second,
@@ -267,6 +330,7 @@ impl OperandRule {
             "a" => What::Address,
             "n" => What::Constant,
             "{}" => What::Braces,
+            "{/}" => What::Parts,
             "." => What::Anything,
             ty => What::Type(Type::parse(ty).expect("an operand's type")),
         };
@@ -303,27 +367,59 @@ impl OperandRule {
             What::Anything => return Ok(()),
             What::Address => {
                 let fits = matches!(operand, Operand::Address { .. });
-                return fits.then_some(()).ok_or_else(|| "expected an address in brackets".to_string());
+                return fits
+                    .then_some(())
+                    .ok_or_else(|| "expected an address in brackets".to_string());
             }
             What::Constant => {
                 let fits = matches!(operand, Operand::Integer(_));
-                return fits.then_some(()).ok_or_else(|| "expected an integer constant".to_string());
+                return fits
+                    .then_some(())
+                    .ok_or_else(|| "expected an integer constant".to_string());
             }
-            What::Braces => {
-                let fits = matches!(operand, Operand::Vector(_));
-                return fits.then_some(()).ok_or_else(|| "expected registers in braces".to_string());
+            What::Braces | What::Parts => {
+                let Operand::Vector(parts) = operand else {
+                    return Err("expected registers in braces".to_string());
+                };
+                let of_part = match (self.what, types[0].size() as usize / parts.len().max(1)) {
+                    (What::Braces, _) => types[0],
+                    (_, 1) => Type::B8,
+                    (_, 2) => Type::B16,
+                    (_, 4) => Type::B32,
+                    _ => Type::B64,
+                };
+                if matches!(self.what, What::Parts)
+                    && of_part.size() as usize * parts.len() != types[0].size() as usize
+                {
+                    return Err(format!(
+                        "{} parts of a .{}",
+                        parts.len(),
+                        type_name(types[0])
+                    ));
+                }
+                return parts
+                    .iter()
+                    .try_for_each(|part| self.single(part, of_part, builder));
             }
         };
         match (operand, count.filter(|_| self.vector)) {
-            (Operand::Vector(parts), Some(count)) if parts.len() == count => {
-                parts.iter().try_for_each(|part| self.single(part, ty, builder))
+            (_, Some(count)) if count * ty.size() as usize > 16 => {
+                let bytes = count * ty.size() as usize;
+                Err(format!(
+                    "a vector of {bytes} bytes; from sm_100 on there are such, here it has at most 16"
+                ))
             }
+            (Operand::Vector(parts), Some(count)) if parts.len() == count => parts
+                .iter()
+                .try_for_each(|part| self.single(part, ty, builder)),
             (_, Some(count)) => Err(format!("expected {count} registers in braces")),
             (Operand::Pair(pair), None) if self.paired.is_some() => {
                 self.single(&pair.0, ty, builder)?;
                 self.single(&pair.1, Type::Pred, builder)
             }
-            (_, None) if self.paired == Some(true) => Err("a predicate beside it is missing".to_string()),
+            (_, None) if self.paired == Some(true) => {
+                Err("a predicate beside it is missing".to_string())
+            }
             (operand, None) => self.single(operand, ty, builder),
         }
     }
@@ -338,7 +434,10 @@ impl OperandRule {
                 if fits(declared, ty, self.wider) {
                     return Ok(());
                 }
-                Err(format!("a register of .{} where .{name} is expected", type_name(declared)))
+                Err(format!(
+                    "a register of .{} where .{name} is expected",
+                    type_name(declared)
+                ))
             }
             Operand::Discard if self.destination => Ok(()),
             _ if self.destination => Err(format!("expected a register of .{name}")),
@@ -349,18 +448,35 @@ impl OperandRule {
                 }
                 Err(format!("a register of .{} is negated", type_name(declared)))
             }
-            Operand::Integer(_) if ty == Type::Pred || class(ty) != Class::Float && !is_packed(ty) => Ok(()),
-            Operand::Float32(_) | Operand::Float64(_) if float || matches!(ty, Type::B32 | Type::B64) => Ok(()),
+            Operand::Integer(_)
+                if ty == Type::Pred || class(ty) != Class::Float && !is_packed(ty) =>
+            {
+                Ok(())
+            }
+            Operand::Float32(_) | Operand::Float64(_)
+                if float || matches!(ty, Type::B32 | Type::B64) =>
+            {
+                Ok(())
+            }
             Operand::Integer(_) => Err(format!("an integer constant where .{name} is expected")),
-            Operand::Float32(_) | Operand::Float64(_) => Err(format!("a float constant where .{name} is expected")),
+            Operand::Float32(_) | Operand::Float64(_) => {
+                Err(format!("a float constant where .{name} is expected"))
+            }
             Operand::Special(special) if self.special => {
-                let wide = matches!(special, Special::Clock64 | Special::GlobalTimer | Special::Gridid);
-                if class(ty) == Class::Float || wide != (ty.size() == 8) && !(wide && *special == Special::Gridid) {
+                let wide = matches!(
+                    special,
+                    Special::Clock64 | Special::GlobalTimer | Special::Gridid
+                );
+                if class(ty) == Class::Float
+                    || wide != (ty.size() == 8) && !(wide && *special == Special::Gridid)
+                {
                     return Err(format!("a special register where .{name} is expected"));
                 }
                 Ok(())
             }
-            Operand::Special(_) => Err("a special register can only be read by mov and cvt".to_string()),
+            Operand::Special(_) => {
+                Err("a special register can only be read by mov and cvt".to_string())
+            }
             Operand::Symbol(..) if self.symbol && class(ty) != Class::Float => Ok(()),
             Operand::Symbol(..) => Err("an address can only be taken by mov and cvta".to_string()),
             _ => Err(format!("expected a value of .{name}")),

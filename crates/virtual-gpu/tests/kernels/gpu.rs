@@ -253,6 +253,21 @@ impl Gpu {
         driver!("cuCtxSynchronize": fn(),)
     }
 
+    /// A limit of the context, as `cuCtxGetLimit` numbers them.
+    pub(crate) fn limit(&self, limit: u32) -> usize {
+        let mut value = 0;
+        must(
+            "cuCtxGetLimit",
+            driver!("cuCtxGetLimit": fn(*mut usize, c_uint), &mut value, limit),
+        );
+        value
+    }
+
+    /// Sets a limit of the context; the error code of a failure.
+    pub(crate) fn set_limit(&self, limit: u32, value: usize) -> Result<(), u32> {
+        driver!("cuCtxSetLimit": fn(c_uint, usize), limit, value)
+    }
+
     /// Launches without waiting.
     #[expect(
         clippy::too_many_arguments,

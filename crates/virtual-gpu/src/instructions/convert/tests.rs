@@ -396,6 +396,19 @@ fn tensor_floats() {
         &rows,
         |row| convert(row[0], Mode::Away),
     );
+    check(
+        "cvt.rna.satfinite.tf32.f32 %d0, %a0;",
+        "b32",
+        &["f32"],
+        &rows,
+        |row| {
+            match convert(row[0], Mode::Away) {
+                // The largest finite value has all ten bits of the fraction set.
+                bits if bits & 0x7fff_ffff == 0x7f80_0000 => bits - 0x2000,
+                bits => bits,
+            }
+        },
+    );
     check("cvt.rn.tf32.f32 %d0, %a0;", "b32", &["f32"], &rows, |row| {
         convert(row[0], Mode::Nearest)
     });
@@ -425,20 +438,34 @@ fn two_floats_to_a_pair() {
         .collect();
     for (to, target) in [("f16x2", F16), ("bf16x2", BF16)] {
         for (modifier, mode) in [MODES[0], MODES[1]] {
-            for relu in ["", ".relu"] {
+            for (relu, finite) in [
+                ("", ""),
+                (".relu", ""),
+                ("", ".satfinite"),
+                (".relu", ".satfinite"),
+            ] {
+                let half = |bits: u64| match F32.convert(bits, target, mode) {
+                    None => 0x7fff,
+                    Some(bits) if bits & 0x8000 != 0 && !relu.is_empty() => 0,
+                    Some(bits) if bits & 0x7fff == target.infinity() && !finite.is_empty() => {
+                        bits - 1
+                    }
+                    Some(bits) => bits,
+                };
                 check(
-                    &format!("cvt.{modifier}{relu}.{to}.f32 %d0, %a0, %a1;"),
+                    &format!("cvt.{modifier}{relu}{finite}.{to}.f32 %d0, %a0, %a1;"),
                     to,
                     &["f32"; 2],
                     &rows,
-                    |row| {
-                        let half = |bits: u64| match F32.convert(bits, target, mode) {
-                            None => 0x7fff,
-                            Some(bits) if bits & 0x8000 != 0 && !relu.is_empty() => 0,
-                            Some(bits) => bits,
-                        };
-                        half(row[0]) << 16 | half(row[1])
-                    },
+                    |row| half(row[0]) << 16 | half(row[1]),
+                );
+                let one = &to[..to.len() - 2];
+                check(
+                    &format!("cvt.{modifier}{relu}{finite}.{one}.f32 %d0, %a0;"),
+                    one,
+                    &["f32"; 2],
+                    &rows,
+                    |row| half(row[0]),
                 );
             }
         }
@@ -546,7 +573,13 @@ fn packs_of_integers() {
     rows.iter_mut()
         .enumerate()
         .for_each(|(number, row)| row.push(0x1234_5678u64 * number as u64 & 0xffff_ffff));
-    for (to, bits, signed) in INTEGERS[..4].iter().copied() {
+    let small = [
+        ("u4", 4, false),
+        ("s4", 4, true),
+        ("u2", 2, false),
+        ("s2", 2, true),
+    ];
+    for (to, bits, signed) in INTEGERS[..4].iter().copied().chain(small) {
         let (least, greatest) = range(bits, signed);
         let part =
             |raw: u64| value(raw, 32, true).clamp(least, greatest) as u64 & ((1 << bits) - 1);
@@ -565,7 +598,7 @@ fn packs_of_integers() {
                 "b32",
                 &["s32", "s32", "b32"],
                 &rows,
-                |row| row[2] << 16 | part(row[0]) << 8 | part(row[1]),
+                |row| row[2] << (2 * bits) | part(row[0]) << bits | part(row[1]),
             );
         }
     }

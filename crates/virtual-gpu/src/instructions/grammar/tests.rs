@@ -12,7 +12,8 @@ fn decode(instruction: &str, target: u32) -> Result<(), DecodeError> {
         ".version 8.8\n.target sm_{target}\n.address_size 64\n.shared .align 16 .b8 sm[1024];\n\
          .global .align 16 .b8 gm[1024];\n.visible .entry k(.param .u64 a)\n{{\n{DECLARATIONS}\n{instruction}\nL: ret;\n}}\n"
     );
-    let module = Arc::new(crate::ptx::parse(&text).unwrap_or_else(|error| panic!("{instruction}: {error}")));
+    let module =
+        Arc::new(crate::ptx::parse(&text).unwrap_or_else(|error| panic!("{instruction}: {error}")));
     decode::kernel(&module, 0, &[0, 1 << 20]).map(|_| ())
 }
 
@@ -27,13 +28,23 @@ fn what_ptx_forbids_is_refused() {
         if row.is_empty() || row.starts_with('#') {
             continue;
         }
-        let (instruction, part) = row.split_once(" ## ").expect("a row has a part of the message");
+        let (instruction, part) = row
+            .split_once(" ## ")
+            .expect("a row has a part of the message");
         let error = match decode(instruction, 90) {
             Err(error) => error,
             Ok(()) => panic!("this was taken: {instruction}"),
         };
-        assert!(error.message.contains(part), "{instruction}: {}", error.message);
-        assert_eq!((error.function.as_str(), error.line), ("k", 9), "{instruction}");
+        assert!(
+            error.message.contains(part),
+            "{instruction}: {}",
+            error.message
+        );
+        assert_eq!(
+            (error.function.as_str(), error.line),
+            ("k", 9),
+            "{instruction}"
+        );
         assert_eq!(error.text, instruction);
         rows += 1;
     }
@@ -43,21 +54,28 @@ fn what_ptx_forbids_is_refused() {
 #[test]
 fn targets_and_versions_have_their_forms() {
     let refusal = |instruction, target| decode(instruction, target).expect_err(instruction).message;
-    assert!(refusal("add.bf16 %h0, %h1, %h2;", 80).contains("needs sm_90 or higher; this module says sm_80"));
+    assert!(
+        refusal("add.bf16 %h0, %h1, %h2;", 80)
+            .contains("needs sm_90 or higher; this module says sm_80")
+    );
     assert!(refusal("redux.sync.add.u32 %x0, %x1, %x2;", 75).contains("needs sm_80"));
-    assert!(refusal("shfl.bfly.b32 %x0, %x1, 1, 31;", 70).contains("without .sync is not supported from sm_70"));
+    assert!(
+        refusal("shfl.bfly.b32 %x0, %x1, 1, 31;", 70)
+            .contains("without .sync is not supported from sm_70")
+    );
     decode("shfl.bfly.b32 %x0, %x1, 1, 31;", 60).unwrap();
-    let old = ".version 7.0\n.target sm_90\n.entry k() { .reg .b16 %h<3>; add.bf16 %h0, %h1, %h2; }";
+    let old =
+        ".version 7.0\n.target sm_90\n.entry k() { .reg .b16 %h<3>; add.bf16 %h0, %h1, %h2; }";
     let module = Arc::new(crate::ptx::parse(old).unwrap());
-    let message = decode::kernel(&module, 0, &[]).err().expect("an older version").message;
+    let message = decode::kernel(&module, 0, &[])
+        .err()
+        .expect("an older version")
+        .message;
     assert!(message.contains("needs PTX 7.8 or higher"), "{message}");
 }
 
 /// What PTX has and the virtual GPU does not; all else in the table is executed.
-const NOT_EXECUTED: &[&str] = &[
-    "b128",
-    "shared::cluster",
-];
+const NOT_EXECUTED: &[&str] = &["b128", "shared::cluster"];
 
 #[test]
 fn every_form_of_the_table_is_executed() {
@@ -86,7 +104,9 @@ fn answers_for_an_assembler() {
     };
     let answers: Vec<String> = questions
         .lines()
-        .map(|instruction| decode(instruction, 90).map_or_else(|error| error.message, |()| "taken".to_string()))
+        .map(|instruction| {
+            decode(instruction, 90).map_or_else(|error| error.message, |()| "taken".to_string())
+        })
         .collect();
     std::fs::write(format!("{folder}/answers.txt"), answers.join("\n")).unwrap();
 }
@@ -117,13 +137,22 @@ fn of_rule(rule: &Rule, samples: &mut Vec<String>) {
         };
         choices = choices
             .iter()
-            .flat_map(|choice| alternatives.iter().map(move |&next| [choice.as_slice(), &[next]].concat()))
+            .flat_map(|choice| {
+                alternatives
+                    .iter()
+                    .map(move |&next| [choice.as_slice(), &[next]].concat())
+            })
             .collect();
     }
     for choice in &choices {
         push(rule, choice, samples);
         let mut all = choice.clone();
-        for (index, slot) in rule.slots.iter().enumerate().filter(|(_, slot)| !slot.is_type) {
+        for (index, slot) in rule
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| !slot.is_type)
+        {
             for &name in &slot.alternatives {
                 let mut other = choice.clone();
                 other[index] = Some(name);
@@ -137,8 +166,13 @@ fn of_rule(rule: &Rule, samples: &mut Vec<String>) {
 
 fn push(rule: &Rule, choice: &[Option<&str>], samples: &mut Vec<String>) {
     let modifiers: Vec<&str> = choice.iter().flatten().copied().collect();
-    let types: Vec<Type> = modifiers.iter().filter_map(|name| Type::parse(name)).collect();
-    let combining = modifiers.iter().any(|name| matches!(*name, "and" | "or" | "xor"));
+    let types: Vec<Type> = modifiers
+        .iter()
+        .filter_map(|name| Type::parse(name))
+        .collect();
+    let combining = modifiers
+        .iter()
+        .any(|name| matches!(*name, "and" | "or" | "xor"));
     let vector = modifiers.iter().find_map(|name| match *name {
         "v2" => Some(2),
         "v4" => Some(4),
@@ -152,10 +186,14 @@ fn push(rule: &Rule, choice: &[Option<&str>], samples: &mut Vec<String>) {
     let hint = modifiers.contains(&"L2::cache_hint");
     let mut operands = Vec::new();
     for (number, operand) in rule.operands.iter().enumerate() {
-        if operand.combining && !combining || operand.optional && !(hint && matches!(operand.what, What::Type(_))) {
+        if operand.combining && !combining
+            || operand.optional && !(hint && matches!(operand.what, What::Type(_)))
+        {
             continue;
         }
-        operands.push(operand_text(rule, operand, number, &types, &modifiers, vector));
+        operands.push(operand_text(
+            rule, operand, number, &types, &modifiers, vector,
+        ));
     }
     let name = [&[rule.opcode], modifiers.as_slice()].concat().join(".");
     samples.push(format!("{name} {};", operands.join(", ")).replace(" ;", ";"));
@@ -177,7 +215,9 @@ fn operand_text(
         _ => format!("%q{number}"),
     };
     let braces = |ty: Type, count: usize| {
-        let parts: Vec<String> = (0..count).map(|part| register(ty, 4 * usize::from(number != 0) + part)).collect();
+        let parts: Vec<String> = (0..count)
+            .map(|part| register(ty, 4 * usize::from(number != 0) + part))
+            .collect();
         format!("{{{}}}", parts.join(", "))
     };
     let ty = match operand.what {
@@ -192,9 +232,13 @@ fn operand_text(
         What::Address => return format!("[%y{}]", 10 + number),
         What::Constant => {
             let size = if rule.opcode == "cp" { 16 } else { 128 };
-            return if modifiers.contains(&"wait_group") { "0".to_string() } else { format!("{size}") };
+            return if modifiers.contains(&"wait_group") {
+                "0".to_string()
+            } else {
+                format!("{size}")
+            };
         }
-        What::Braces if rule.opcode == "mov" => {
+        What::Parts => {
             return match types[0].size() {
                 2 => "{%b1, %b2}".to_string(),
                 4 => braces(Type::B16, 2),
@@ -205,13 +249,17 @@ fn operand_text(
         What::Braces => return braces(types[0], vector.unwrap_or(1)),
         What::Anything if rule.opcode == "isspacep" => return "%y1".to_string(),
         What::Anything => {
-            let count = modifiers.iter().find_map(|name| name.strip_prefix('x')?.parse().ok());
+            let count = modifiers
+                .iter()
+                .find_map(|name| name.strip_prefix('x')?.parse().ok());
             return braces(Type::B32, count.unwrap_or(1));
         }
     };
     match vector.filter(|_| operand.vector) {
         Some(count) => braces(ty, count),
-        None if operand.paired == Some(true) || operand.paired.is_some() && modifiers.len() % 2 == 0 => {
+        None if operand.paired == Some(true)
+            || operand.paired.is_some() && modifiers.len() % 2 == 0 =>
+        {
             format!("{}|%p{}", register(ty, number), number + 4)
         }
         None => register(ty, number),
