@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::decode::{Builder, Form, Refusal};
-use crate::ptx::ast::{Operand, Special, Type};
+use crate::ptx::ast::{Base, Operand, Space, Special, Symbol, Type};
 
 /// Fails if PTX has no such form of an opcode that the table knows.
 pub(crate) fn check(form: &Form<'_>, builder: &Builder<'_>) -> Result<(), Refusal> {
@@ -96,6 +96,8 @@ struct OperandRule {
     paired: Option<bool>,
     special: bool,
     symbol: bool,
+    /// A result that nobody reads may be `_`.
+    discard: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -105,10 +107,10 @@ enum What {
     Second,
     Widened,
     Address,
-    Constant,
+    Constant(Option<u64>),
     Braces,
     Parts,
-    Anything,
+    AnyBraces,
 }
 
 impl Rule {
@@ -259,7 +261,7 @@ impl Rule {
             _ => None,
         });
         for (number, (operand, rule)) in form.operands.iter().zip(rules).enumerate() {
-            rule.judge(operand, builder, types, count)
+            rule.judge(operand, builder, types, &form.modifiers, count)
                 .map_err(|problem| {
                     format!("operand {} of {}: {problem}", number + 1, form.opcode)
                 })?;
@@ -322,16 +324,17 @@ impl OperandRule {
         };
         let name = text
             .trim_start_matches(['=', '*'])
-            .trim_end_matches(['~', '?', '^', '$', '&']);
+            .trim_end_matches(['~', '?', '^', '$', '&', '_']);
         let what = match name {
             "1" => What::First,
             "2" => What::Second,
             "w" => What::Widened,
             "a" => What::Address,
-            "n" => What::Constant,
+            "n" => What::Constant(None),
+            "n128" => What::Constant(Some(128)),
             "{}" => What::Braces,
             "{/}" => What::Parts,
-            "." => What::Anything,
+            "{.}" => What::AnyBraces,
             ty => What::Type(Type::parse(ty).expect("an operand's type")),
         };
         OperandRule {
@@ -344,6 +347,7 @@ impl OperandRule {
             paired,
             special: text.contains('$'),
             symbol: text.contains('&'),
+            discard: text.contains('_'),
         }
     }
 
@@ -352,6 +356,7 @@ impl OperandRule {
         operand: &Operand,
         builder: &Builder<'_>,
         types: &[Type],
+        modifiers: &[&str],
         count: Option<usize>,
     ) -> Result<(), String> {
         let ty = match self.what {
@@ -364,18 +369,21 @@ impl OperandRule {
                 Type::U32 => Type::U64,
                 _ => Type::S64,
             },
-            What::Anything => return Ok(()),
-            What::Address => {
-                let fits = matches!(operand, Operand::Address { .. });
-                return fits
-                    .then_some(())
-                    .ok_or_else(|| "expected an address in brackets".to_string());
+            What::Address => return address(operand, builder, modifiers),
+            What::Constant(wanted) => {
+                return match (operand, wanted) {
+                    (Operand::Integer(found), Some(wanted)) if *found != wanted => {
+                        Err(format!("{found}, which must be {wanted}"))
+                    }
+                    (Operand::Integer(_), _) => Ok(()),
+                    _ => Err("expected an integer constant".to_string()),
+                };
             }
-            What::Constant => {
-                let fits = matches!(operand, Operand::Integer(_));
+            What::AnyBraces => {
+                let fits = matches!(operand, Operand::Vector(_));
                 return fits
                     .then_some(())
-                    .ok_or_else(|| "expected an integer constant".to_string());
+                    .ok_or_else(|| "expected registers in braces".to_string());
             }
             What::Braces | What::Parts => {
                 let Operand::Vector(parts) = operand else {
@@ -399,7 +407,7 @@ impl OperandRule {
                 }
                 return parts
                     .iter()
-                    .try_for_each(|part| self.single(part, of_part, builder));
+                    .try_for_each(|part| self.single(part, of_part, builder, true));
             }
         };
         match (operand, count.filter(|_| self.vector)) {
@@ -411,21 +419,27 @@ impl OperandRule {
             }
             (Operand::Vector(parts), Some(count)) if parts.len() == count => parts
                 .iter()
-                .try_for_each(|part| self.single(part, ty, builder)),
+                .try_for_each(|part| self.single(part, ty, builder, true)),
             (_, Some(count)) => Err(format!("expected {count} registers in braces")),
             (Operand::Pair(pair), None) if self.paired.is_some() => {
-                self.single(&pair.0, ty, builder)?;
-                self.single(&pair.1, Type::Pred, builder)
+                self.single(&pair.0, ty, builder, ty == Type::Pred || self.discard)?;
+                self.single(&pair.1, Type::Pred, builder, true)
             }
             (_, None) if self.paired == Some(true) => {
                 Err("a predicate beside it is missing".to_string())
             }
-            (operand, None) => self.single(operand, ty, builder),
+            (operand, None) => self.single(operand, ty, builder, self.discard),
         }
     }
 
     /// Whether one operand can be of a type.
-    fn single(&self, operand: &Operand, ty: Type, builder: &Builder<'_>) -> Result<(), String> {
+    fn single(
+        &self,
+        operand: &Operand,
+        ty: Type,
+        builder: &Builder<'_>,
+        discard: bool,
+    ) -> Result<(), String> {
         let name = type_name(ty);
         let float = matches!(ty, Type::F32 | Type::F64);
         match operand {
@@ -439,7 +453,10 @@ impl OperandRule {
                     type_name(declared)
                 ))
             }
-            Operand::Discard if self.destination => Ok(()),
+            Operand::Discard if self.destination && discard => Ok(()),
+            Operand::Discard if self.destination => {
+                Err("the result cannot be left out".to_string())
+            }
             _ if self.destination => Err(format!("expected a register of .{name}")),
             Operand::Not(register) if ty == Type::Pred => {
                 let declared = builder.register_type(*register);
@@ -448,16 +465,14 @@ impl OperandRule {
                 }
                 Err(format!("a register of .{} is negated", type_name(declared)))
             }
-            Operand::Integer(_)
-                if ty == Type::Pred || class(ty) != Class::Float && !is_packed(ty) =>
+            Operand::Integer(_) | Operand::Special(Special::WarpSize)
+                if ty == Type::Pred || class(ty) != Class::Float =>
             {
                 Ok(())
             }
-            Operand::Float32(_) | Operand::Float64(_)
-                if float || matches!(ty, Type::B32 | Type::B64) =>
-            {
-                Ok(())
-            }
+            Operand::Float32(_) | Operand::Float64(_) if float => Ok(()),
+            Operand::Float32(_) if ty == Type::B32 => Ok(()),
+            Operand::Float64(_) if ty == Type::B64 => Ok(()),
             Operand::Integer(_) => Err(format!("an integer constant where .{name} is expected")),
             Operand::Float32(_) | Operand::Float64(_) => {
                 Err(format!("a float constant where .{name} is expected"))
@@ -484,6 +499,48 @@ impl OperandRule {
     }
 }
 
+/// Whether an operand is an address in the space that the modifiers name.
+fn address(operand: &Operand, builder: &Builder<'_>, modifiers: &[&str]) -> Result<(), String> {
+    let Operand::Address { base, .. } = operand else {
+        return Err("expected an address in brackets".to_string());
+    };
+    let Base::Symbol(symbol) = base else {
+        return Ok(());
+    };
+    let (name, space) = match *symbol {
+        Symbol::Module(index) => {
+            let variable = &builder.module.variables[index as usize];
+            (&variable.name, variable.space)
+        }
+        Symbol::Body(index) => {
+            let variable = &builder.body.variables[index as usize];
+            (&variable.name, variable.space)
+        }
+        Symbol::Param(index) => (&builder.function.params[index as usize].name, Space::Param),
+        Symbol::Return(index) => (&builder.function.returns[index as usize].name, Space::Param),
+        Symbol::Function(_) => return Err("the address of a function is no memory".to_string()),
+    };
+    let space_name = match space {
+        Space::Global => "global",
+        Space::Const => "const",
+        Space::Shared => "shared",
+        Space::Local => "local",
+        _ => "param",
+    };
+    let names = |modifier: &&&str| {
+        let name = modifier.split("::").next().unwrap_or("");
+        matches!(name, "global" | "const" | "shared" | "local" | "param")
+    };
+    let mut named = modifiers.iter().filter(names).peekable();
+    // Without a space the address is generic; parameters have no generic address here.
+    let fits = match named.peek() {
+        None => space != Space::Param,
+        Some(_) => named.any(|name| name.starts_with(space_name)),
+    };
+    fits.then_some(())
+        .ok_or_else(|| format!("{name} is a variable of .{space_name}"))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Predicate,
@@ -502,11 +559,6 @@ fn class(ty: Type) -> Class {
     }
 }
 
-/// Types of which registers are declared as bits.
-fn is_packed(ty: Type) -> bool {
-    matches!(ty, Type::U16x2 | Type::S16x2)
-}
-
 /// Whether a register that was declared so can hold a value of a type: of the same size and kind, or bits; where an
 /// instruction extends and truncates, it may be wider.
 fn fits(declared: Type, ty: Type, wider: bool) -> bool {
@@ -515,7 +567,7 @@ fn fits(declared: Type, ty: Type, wider: bool) -> bool {
         (Class::Predicate, Class::Predicate) => true,
         (Class::Predicate, _) | (_, Class::Predicate) => false,
         (Class::Bits, _) | (Class::Integer, Class::Bits | Class::Integer) => size,
-        (Class::Float, Class::Bits) => declared.size() == ty.size(),
+        (Class::Float, Class::Bits) => size,
         (Class::Float, Class::Float) => declared == ty,
         (Class::Float, Class::Integer) | (Class::Integer, Class::Float) => false,
     }

@@ -50,14 +50,18 @@ fn mov(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         (target, source) => {
             let value = builder.source(source, ty)?;
             let result = builder.destination(target, ty)?;
-            let run = match Kind::of(ty) {
-                Kind::Predicate => handler::<MovePredicate>(),
-                Kind::Word => handler::<Map1<Same<u32>>>(),
-                Kind::Long => handler::<Map1<Same<u64>>>(),
-            };
-            builder.emit(run, &[result], &[value], 0);
+            builder.emit(copy(Kind::of(ty)), &[result], &[value], 0);
             Ok(())
         }
+    }
+}
+
+/// Copies a value of a kind; `slots = [d, a]`.
+pub(super) fn copy(kind: Kind) -> Run {
+    match kind {
+        Kind::Predicate => handler::<MovePredicate>(),
+        Kind::Word => handler::<Map1<Same<u32>>>(),
+        Kind::Long => handler::<Map1<Same<u64>>>(),
     }
 }
 

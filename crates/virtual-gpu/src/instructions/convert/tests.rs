@@ -104,6 +104,11 @@ fn integers_to_integers() {
                 },
             );
             let (least, greatest) = range(bits, signed);
+            let source = range(from_bits, from_signed);
+            if least <= source.0 && source.1 <= greatest {
+                // There is nothing to clamp, and no such form.
+                continue;
+            }
             check(
                 &format!("cvt.sat.{to}.{from} %d0, %a0;"),
                 to,
@@ -125,6 +130,9 @@ fn integers_to_floats() {
     for (from, bits, signed) in INTEGERS {
         let rows = integer_rows(from);
         for (to, format) in FLOATS {
+            if to == "bf16" && bits == 8 {
+                continue;
+            }
             for (modifier, mode) in MODES {
                 check(
                     &format!("cvt.{modifier}.{to}.{from} %d0, %a0;"),
@@ -160,6 +168,9 @@ fn floats_to_integers() {
                     .collect();
                 let whole: std::collections::HashMap<u64, i128> = whole.into_iter().collect();
                 for (to, bits, signed) in INTEGERS {
+                    if from == "bf16" && bits == 8 {
+                        continue;
+                    }
                     let (least, greatest) = range(bits, signed);
                     let text = format!("cvt.{modifier}i{ftz}.{to}.{from} %d0, %a0;");
                     check(&text, to, &[from], &rows, |row| {
@@ -252,7 +263,8 @@ fn floats_to_floats() {
                     &rows,
                     |bits| source.convert(bits, target, mode),
                 );
-                if matches!(to, "f16" | "bf16") && from == "f32" {
+                if matches!(to, "f16" | "bf16") && from == "f32" && matches!(modifier, "rn" | "rz")
+                {
                     exactly(
                         &format!("cvt.{modifier}.relu"),
                         to,
@@ -320,6 +332,10 @@ fn saturation_to_one() {
             ("f32", F32, 0x3f80_0000, 31),
             ("f64", F64, 0x3ff0_0000_0000_0000, 63),
         ] {
+            if from == "bf16" {
+                // It has no saturating forms.
+                continue;
+            }
             let rounding = if Width::of(to) == Width::of(from) && to == from
                 || matches!((from, to), ("f16" | "bf16", "f32" | "f64") | ("f32", "f64"))
             {

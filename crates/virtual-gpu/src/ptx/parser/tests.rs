@@ -319,7 +319,6 @@ fn functions_are_declared_merged_and_bounded() {
         "defined already, in line 4",
     );
     refused(".func f(); .entry f();", ".entry");
-    refused(".func (.reg .b32 r) f();", "parameter in a register");
     refused(
         ".func f(.param .b32 x, .param .b32 x) { ret; }",
         "declared already",
