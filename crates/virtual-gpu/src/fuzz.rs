@@ -14,7 +14,7 @@ fn some_damaged_kernels_end_in_a_value() {
     let texts = crate::corpus::texts();
     let mut random = Random::new(2026);
     let mut counts = Counts::default();
-    for _ in 0..400 {
+    for _ in 0..150 {
         let text = damaged(&texts[random.below(texts.len())].1, &mut random);
         counts.add(outcome(&text, &mut random));
     }

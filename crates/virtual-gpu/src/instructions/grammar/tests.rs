@@ -83,11 +83,15 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ("st.const", "Const memory cannot be written"),
     ("st.param", "Param memory cannot be written"),
     ("tf32", "needs sm_100"),
+    // Up to sm_60 there are such.
+    ("shfl", "without .sync"),
+    ("vote", "without .sync"),
 ];
 
 #[test]
 fn every_form_of_the_table_is_executed() {
     let mut taken = 0;
+    let mut errors = Vec::new();
     for instruction in samples() {
         match decode(&instruction, 90) {
             Ok(()) => taken += 1,
@@ -95,11 +99,14 @@ fn every_form_of_the_table_is_executed() {
                 let named = NOT_EXECUTED.iter().any(|(form, message)| {
                     instruction.contains(form) && error.message.contains(message)
                 });
-                assert!(named, "{error}");
+                if !named {
+                    errors.push(error.to_string());
+                }
             }
         }
     }
-    assert!(taken >= 3000, "{taken} forms");
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert!(taken >= 4000, "{taken} forms");
 }
 
 /// For `kernels/forms.py`: the table's forms, and what the decoder says of a file's.
