@@ -100,10 +100,8 @@ fn outcome(damaged: &Damaged, random: &mut Random) -> Outcome {
         .functions
         .iter()
         .filter(|function| function.entry && function.body.is_some());
-    let Some(entry) = entries
-        .filter(|function| function.line <= damaged.line)
-        .next_back()
-    else {
+    let mut entries = entries;
+    let Some(entry) = entries.rfind(|function| function.line <= damaged.line) else {
         return Outcome::Refused;
     };
     let (name, index) = (entry.name.clone(), entry.line);

@@ -276,7 +276,7 @@ fn operand_text(
     match vector.filter(|_| operand.vector) {
         Some(count) => braces(ty, count),
         None if operand.paired == Some(true)
-            || operand.paired.is_some() && modifiers.len() % 2 == 0 =>
+            || operand.paired.is_some() && modifiers.len().is_multiple_of(2) =>
         {
             format!("{}|%p{}", register(ty, number), number + 4)
         }
