@@ -71,8 +71,9 @@ impl View {
 }
 
 // SAFETY: device regions lie in arenas that the view keeps alive, the driver's host memory in blocks that `host` keeps
-// alive; blocks of the heap in its arena, which lives as long as the heap does; registered memory is the caller's, who keeps it until it is unregistered, which waits for the commands. Bytes
-// are plain memory that kernels order as on hardware.
+// alive; blocks of the heap in its arena, which lives as long as the heap does; registered memory is the caller's, who
+// keeps it until it is unregistered, which waits for the commands. Bytes are plain memory that kernels order as on
+// hardware.
 unsafe impl Memory for View {
     fn region(&self, address: u64) -> Option<Region> {
         let index = range_of(address);
