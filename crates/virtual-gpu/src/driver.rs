@@ -14,6 +14,7 @@ mod clock;
 mod context;
 mod copy;
 mod device;
+mod device_runtime;
 mod entry;
 pub(crate) mod error;
 mod event;

@@ -11,6 +11,7 @@ mod convert;
 #[cfg(test)]
 mod exact;
 mod float;
+mod grammar;
 mod half_float;
 mod integer;
 mod matrix;
@@ -24,13 +25,14 @@ pub(crate) mod table;
 pub(crate) mod trial;
 mod warp;
 
-pub(crate) use memory::Access;
+pub(crate) use memory::{Access, load_local};
 
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 
 /// Decodes one instruction.
 pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    grammar::check(form, builder)?;
     builder.class = Class::Other;
     match form.opcode {
         "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max"

@@ -1,6 +1,7 @@
 //! Races in shared memory. Each warp has a vector clock: what it knows of the others through barriers. Two accesses of
 //! a byte by different warps, one of them a write, race unless the later warp knows of the earlier access. Lanes of one
 //! warp race unless the warp has synchronised (`__syncwarp`, a shuffle, a vote) between the accesses.
+//! Writes of the same value do not race with each other: the outcome is the same in any order.
 
 /// A thread at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ struct Cell {
     write: Stamp,
     reads: [Stamp; 2],
     written: bool,
+    /// What was written last, if that is known.
+    value: Option<u8>,
     /// Copies that are under way to it (`cp.async` not waited for).
     pending: u8,
 }
@@ -73,7 +76,8 @@ impl SharedShadow {
         }
     }
 
-    /// Remembers an access; `clock` is what the warp knows of the others' times. Says what is wrong, with the offset.
+    /// Remembers an access; `clock` is what the warp knows of the others' times. `values` are the bytes that
+    /// are written, where they are known. Says what is wrong, with the offset.
     pub(crate) fn access(
         &mut self,
         offset: u32,
@@ -82,6 +86,7 @@ impl SharedShadow {
         stamp: Stamp,
         clock: &[u32],
         races: bool,
+        values: Option<&[u8]>,
     ) -> Option<(u32, Finding)> {
         let unordered = |other: &Stamp| {
             if other.time == 0 || other.atomic && stamp.atomic {
@@ -112,7 +117,10 @@ impl SharedShadow {
             if reads && !cell.written {
                 report(Finding::Uninitialized);
             }
-            if races && unordered(&cell.write) {
+            let value = values.and_then(|values| values.get(index - offset as usize).copied());
+            // Whichever of two equal bytes is written last, the outcome is the same.
+            let same = write && value.is_some() && value == cell.value;
+            if races && !same && unordered(&cell.write) {
                 report(Finding::Race {
                     other: cell.write,
                     other_wrote: true,
@@ -130,6 +138,7 @@ impl SharedShadow {
                 cell.write = stamp;
                 cell.reads = [Stamp::default(); 2];
                 cell.written = true;
+                cell.value = value;
             } else if cell.reads[0].warp != stamp.warp || cell.reads[0].lane != stamp.lane {
                 cell.reads[1] = cell.reads[0];
                 cell.reads[0] = stamp;

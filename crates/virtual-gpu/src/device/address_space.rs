@@ -8,10 +8,8 @@ use super::range_base;
 use crate::check::Shadow;
 use crate::exec::memory::Region;
 
-/// Allocations start at multiples of this.
+/// Allocations of a device start at multiples of this.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// Unused bytes behind each allocation, at least.
-const GUARD: u64 = 512;
 /// Freed memory of at least this size goes back to the operating system at once.
 const DISCARD: u64 = 128 << 10;
 /// Freed allocations that are remembered by name for messages.
@@ -30,6 +28,8 @@ pub(crate) enum Origin {
     Pool(u64),
     /// A module's variable.
     Module,
+    /// `malloc` of device code.
+    Heap,
     /// Physical memory of `cuMemCreate`; not accessible by its own address.
     Physical,
     /// A node of a graph, which keeps the address while the memory comes and goes.
@@ -43,16 +43,21 @@ impl Origin {
             Origin::Direct => "cuMemAlloc",
             Origin::Pool(_) => "cuMemAllocAsync",
             Origin::Module => "the load of a module",
+            Origin::Heap => "malloc of device code",
             Origin::Physical => "cuMemCreate",
             Origin::Graph => "a graph",
         }
     }
 }
 
-/// Bytes that an allocation takes of the capacity.
+/// Bytes that an allocation of a device takes of its capacity.
 pub(crate) fn rounded(size: u64) -> Option<u64> {
-    size.checked_next_multiple_of(ALIGNMENT)
-        .map(|bytes| bytes.max(ALIGNMENT))
+    rounded_to(ALIGNMENT, size)
+}
+
+fn rounded_to(alignment: u64, size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(alignment)
+        .map(|bytes| bytes.max(alignment))
 }
 
 /// A live allocation.
@@ -103,6 +108,8 @@ struct Freed {
 /// How memory is given out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
+    /// Allocations start at multiples of this, with at least as many unused bytes behind each.
+    pub(crate) alignment: u64,
     /// Bytes of an allocation that are filled with a pattern.
     pub(crate) poison: u64,
     /// Bytes of freed addresses that are not given out again.
@@ -209,7 +216,7 @@ impl AddressSpace {
         id: u64,
         call: u64,
     ) -> Option<u64> {
-        if rounded(size)? > self.available() {
+        if self.rounded(size)? > self.available() {
             return None;
         }
         let start = self.withhold(size)?;
@@ -217,15 +224,20 @@ impl AddressSpace {
         Some(start)
     }
 
+    /// Bytes that an allocation takes of the capacity.
+    fn rounded(&self, size: u64) -> Option<u64> {
+        rounded_to(self.policy.alignment, size)
+    }
+
     /// Takes addresses for an allocation that is not made yet; `None` if none are left.
     pub(crate) fn withhold(&mut self, size: u64) -> Option<u64> {
-        let span = rounded(size)?.checked_add(GUARD)?;
+        let span = self.rounded(size)?.checked_add(self.policy.alignment)?;
         Some(self.base + self.place(span)?)
     }
 
     /// Gives addresses back that were withheld and hold no allocation.
     pub(crate) fn give_back(&mut self, start: u64, size: u64, call: u64) {
-        let span = rounded(size).unwrap_or(0) + GUARD;
+        let span = self.rounded(size).unwrap_or(0) + self.policy.alignment;
         self.forget(Freed {
             start,
             size,
@@ -251,11 +263,11 @@ impl AddressSpace {
         id: u64,
         call: u64,
     ) -> Option<()> {
-        let rounded = rounded(size)?;
+        let rounded = self.rounded(size)?;
         if rounded > self.available() || self.live.contains_key(&start) {
             return None;
         }
-        let span = rounded + GUARD;
+        let span = rounded + self.policy.alignment;
         let host = self.arena.as_ref()?.at((start - self.base) as usize);
         let poison = size.min(self.policy.poison) as usize;
         // SAFETY: the arena holds `size` bytes from the offset on, which nobody else uses.
@@ -285,13 +297,19 @@ impl AddressSpace {
         Some(())
     }
 
+    /// New allocations are no longer checked for uninitialised reads and races.
+    pub(crate) fn end_checks(&mut self) {
+        self.policy.uninitialized = false;
+        self.policy.races = false;
+    }
+
     /// Takes back the allocation that starts at an address; `None` if there is none.
     pub(crate) fn release(&mut self, start: u64, call: u64) -> Option<Allocation> {
         if !self.live.contains_key(&start) {
             return None;
         }
         let allocation = Arc::make_mut(&mut self.live).remove(&start)?;
-        self.used -= allocation.span - GUARD;
+        self.used -= allocation.span - self.policy.alignment;
         if allocation.size >= DISCARD
             && let Some(arena) = &self.arena
         {
@@ -366,7 +384,7 @@ impl AddressSpace {
         .chain(self.remembered.range(..=address).next_back().map(freed))
         .chain(self.remembered.range(address..).next().map(freed));
         let Some((start, size, gone, call)) = around(&mut candidates) else {
-            return "nothing is allocated on the device".to_string();
+            return "nothing is allocated there".to_string();
         };
         let place = match distance(start, size) {
             0 => format!("{} bytes into", address - start),
@@ -374,6 +392,11 @@ impl AddressSpace {
             _ => format!("{} bytes past the end of", address - start - size),
         };
         match gone {
+            // Code of the device made it, not a call of the driver.
+            Some(0) => format!("it is {place} {size} bytes at {start:#x}, which were freed"),
+            None if call == 0 => {
+                format!("it is {place} the allocation of {size} bytes at {start:#x}")
+            }
             Some(call) => format!(
                 "it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"
             ),
@@ -450,6 +473,7 @@ mod tests {
 
     fn space(capacity: u64, quarantine: u64) -> AddressSpace {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: 1 << 20,
             quarantine,
             uninitialized: false,
@@ -470,7 +494,7 @@ mod tests {
             take(&mut space, 100).unwrap(),
         );
         assert_eq!((a % ALIGNMENT, b % ALIGNMENT), (0, 0));
-        assert!(b - a >= 512 + GUARD && a >> 48 == 1);
+        assert!(b - a >= 2 * ALIGNMENT && a >> 48 == 1);
         let region = space.find(a + 99).unwrap().1.region(a);
         // SAFETY: the region has 100 bytes.
         assert_eq!(unsafe { region.host.add(99).read() }, 0xff);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 
 use super::address_space::{Allocation, HostAddress, Live, Origin};
 use super::arena::Arena;
+use super::heap::Heap;
 use super::host_memory::{self, HostRanges};
-use super::{RESERVED_INDEX, range_of};
+use super::{HEAP_INDEX, RESERVED_INDEX, range_of};
 use crate::check::Shadow;
 use crate::exec::memory::{Memory, Region};
 use crate::machine::Machine;
@@ -65,6 +66,8 @@ pub(crate) struct View {
     pub(crate) pools: Vec<(u64, bool)>,
     /// Mapped ranges.
     pub(crate) mapped: Arc<Mappings>,
+    /// The heap of the context's kernels.
+    pub(crate) heap: Option<Arc<Heap>>,
     /// The host's memory.
     pub(crate) host: Arc<HostRanges>,
     /// What keeps the regions' memory alive.
@@ -115,13 +118,17 @@ fn usable(live: &Live, address: u64) -> Option<(u64, &Allocation)> {
 }
 
 // SAFETY: device regions lie in arenas that the view keeps alive, the driver's host memory in blocks that `host` keeps
-// alive; registered memory is the caller's, who keeps it until it is unregistered, which waits for the commands. Bytes
-// are plain memory that kernels order as on hardware.
+// alive; blocks of the heap in its arena, which lives as long as the heap does; registered memory is the caller's, who
+// keeps it until it is unregistered, which waits for the commands. Bytes are plain memory that kernels order as on
+// hardware.
 unsafe impl Memory for View {
     fn region(&self, address: u64) -> Option<Region> {
         let index = range_of(address);
         if index == Some(RESERVED_INDEX) {
             return self.mapping(address);
+        }
+        if index == Some(HEAP_INDEX) {
+            return self.heap.as_ref()?.region(address);
         }
         match index {
             None => {
@@ -136,7 +143,24 @@ unsafe impl Memory for View {
         }
     }
 
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        self.heap.as_ref()?.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        match &self.heap {
+            Some(heap) if range_of(address) == Some(HEAP_INDEX) => heap.free(address),
+            _ => Err(format!(
+                "free of {address:#x}, which malloc of device code did not return; {}",
+                self.describe(address)
+            )),
+        }
+    }
+
     fn describe(&self, address: u64) -> String {
+        if let (Some(heap), Some(HEAP_INDEX)) = (&self.heap, range_of(address)) {
+            return heap.describe(address);
+        }
         let Some(machine) = self.machine.upgrade() else {
             return String::new();
         };

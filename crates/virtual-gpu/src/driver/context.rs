@@ -7,8 +7,10 @@ use super::call::{Call, handle, number};
 use super::device::linked;
 use super::error::{Failure, Outcome, code};
 use super::schedule::lost;
-use super::state::State;
+use super::state::{HEAP_LIMIT, State};
+use crate::device::DEVICE_BITS;
 use crate::device::address_space::Origin;
+use crate::device::heap::Heap;
 use std::sync::{Arc, MutexGuard};
 
 /// The API version that contexts report.
@@ -383,6 +385,19 @@ pub(super) unsafe fn cuCtxSetLimit(call: &Call<'_>, limit: c_uint, value: usize)
             "a stack of {value} bytes; a thread has at most {}",
             512 << 10
         )));
+    }
+    if index == HEAP_LIMIT {
+        let policy = state.policy;
+        let context = state.context_mut(context)?;
+        if context.heap.used() {
+            return Err(Failure::invalid(
+                "the heap's size cannot change after a kernel has allocated from it",
+            ));
+        }
+        if value as u64 >= 1 << (DEVICE_BITS - 1) {
+            return Err(Failure::invalid(format!("a heap of {value} bytes")));
+        }
+        context.heap = Arc::new(Heap::new(value as u64, policy));
     }
     state.context_mut(context)?.limits[index] = value;
     Ok(())

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::abi::{Handle, list, put, put_if, text};
 use super::call::{Call, handle, number};
+use super::device_runtime;
 use super::error::{Failure, Outcome, code};
 use super::state::State;
 use crate::decode::{self, DecodeError};
@@ -205,8 +206,13 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
 /// Parses a text and checks that the driver and the devices may run it.
 pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
     let settings = &call.machine.settings;
-    let module =
-        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))?;
+    let read = |text: &str| {
+        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))
+    };
+    let mut module = read(text)?;
+    if let Some(whole) = device_runtime::completed(text, &module) {
+        module = read(&whole)?;
+    }
     let newest = newest_ptx(settings.driver_version);
     if module.version > newest {
         let ((major, minor), (most, least)) = (module.version, newest);
@@ -303,19 +309,11 @@ fn initialize(
     let element = variable.ty.size() as usize;
     let mut bytes = vec![0u8; allocation.size as usize];
     for (index, init) in variable.init.iter().enumerate() {
-        let bits = match init {
-            ast::Init::Bits(bits) => *bits,
-            ast::Init::Address { symbol, offset, .. } => {
-                let base = match symbol {
-                    ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(*function),
-                    ast::Symbol::Module(other) => {
-                        addresses.get(*other as usize).copied().unwrap_or(0)
-                    }
-                    _ => 0,
-                };
-                base.wrapping_add(*offset as u64)
-            }
-        };
+        let bits = init.bits(|symbol| match symbol {
+            ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(function),
+            ast::Symbol::Module(other) => addresses.get(other as usize).copied().unwrap_or(0),
+            _ => 0,
+        });
         let source = bits.to_le_bytes();
         if let Some(target) = bytes.get_mut(index * element..(index + 1) * element) {
             target.copy_from_slice(&source[..element.min(8)]);

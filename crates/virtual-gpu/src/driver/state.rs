@@ -16,7 +16,8 @@ use super::module::{Function, Module};
 use super::pool::Pool;
 use super::virtual_memory::Physical;
 use super::work::Work;
-use crate::device::address_space::{AddressSpace, Origin, Policy, rounded};
+use crate::device::address_space::{ALIGNMENT, AddressSpace, Origin, Policy, rounded};
+use crate::device::heap::Heap;
 use crate::device::host_memory::{self, HostRanges};
 use crate::device::view::{Mappings, Peer, PeerAccess, View};
 use crate::device::{RESERVED_INDEX, range_of};
@@ -59,6 +60,8 @@ pub(crate) struct Context {
     pub(crate) peers: BTreeSet<u64>,
     /// Records that everything submitted from now on waits for: `cuCtxWaitEvent`.
     pub(crate) behind: Vec<u64>,
+    /// The heap of its kernels.
+    pub(crate) heap: Arc<Heap>,
     /// `cuCtxSetLimit`
     pub(crate) limits: [usize; 7],
     /// `cuCtxSetCacheConfig`
@@ -134,6 +137,8 @@ pub(crate) struct Event {
 pub(crate) struct State {
     /// The machine itself.
     pub(crate) machine: Weak<Machine>,
+    /// How memory is given out.
+    pub(crate) policy: Policy,
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: HashMap<u64, Context>,
     pub(crate) streams: HashMap<u64, Stream>,
@@ -184,6 +189,9 @@ pub(crate) struct State {
 /// Handles have these bits, so that none is an address.
 const HANDLE_TAG: u64 = 0x06 << 56;
 
+/// The limit of the heap, `CU_LIMIT_MALLOC_HEAP_SIZE`.
+pub(crate) const HEAP_LIMIT: usize = 2;
+
 /// Limits of a new context: stack, printf, heap, synchronisation depth, launches, L2 granularity, L2 bytes.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0];
 
@@ -191,6 +199,7 @@ impl State {
     /// The state of a new machine.
     pub(crate) fn new(settings: &Settings, machine: Weak<Machine>) -> State {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: settings.poison,
             quarantine: settings.quarantine,
             uninitialized: settings.checks.uninitialized,
@@ -198,6 +207,7 @@ impl State {
         };
         let mut state = State {
             machine,
+            policy,
             devices: Vec::new(),
             contexts: HashMap::new(),
             streams: HashMap::new(),
@@ -272,6 +282,7 @@ impl State {
             per_thread: HashMap::new(),
             peers: BTreeSet::new(),
             behind: Vec::new(),
+            heap: Arc::new(Heap::new(LIMITS[HEAP_LIMIT] as u64, self.policy)),
             limits: LIMITS,
             cache: 0,
             shared: 0,
@@ -511,6 +522,9 @@ impl State {
             peers,
             pools,
             mapped: self.mapped.clone(),
+            heap: owner
+                .filter(|_| !everything)
+                .map(|context| context.heap.clone()),
             host: self.host.clone(),
             machine: self.machine.clone(),
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::abi::{CUhostFn, CUstreamCallback};
 use super::call::handle;
@@ -13,8 +13,10 @@ use super::module::Function;
 use super::plan::GraphLaunch;
 use super::transfer::{self, Copy, Fill};
 use crate::check::Order;
+use crate::device::GRID_WORKSPACE;
 use crate::device::view::View;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
+use crate::exec::memory::{Memory, Region};
 use crate::machine::{IN_CALLBACK, Machine};
 
 /// A kernel with all that its launch was given.
@@ -265,6 +267,52 @@ impl Host for KernelHost<'_> {
     }
 }
 
+/// What a cooperative launch sees of memory: that of its view, and a few bytes by which its blocks synchronise.
+struct Cooperative<'v> {
+    view: &'v View,
+    /// Its own size, and the word that blocks count in.
+    workspace: [AtomicU32; 2],
+}
+
+impl<'v> Cooperative<'v> {
+    fn new(view: &'v View) -> Cooperative<'v> {
+        Cooperative {
+            view,
+            workspace: [AtomicU32::new(8), AtomicU32::new(0)],
+        }
+    }
+}
+
+// SAFETY: the workspace lives as long as the launch, may be written through a shared reference, and kernels order their
+// accesses to it as on hardware; all else is the view's.
+unsafe impl Memory for Cooperative<'_> {
+    fn region(&self, address: u64) -> Option<Region> {
+        let bytes = size_of_val(&self.workspace) as u64;
+        if (GRID_WORKSPACE..GRID_WORKSPACE + bytes).contains(&address) {
+            return Some(Region {
+                start: GRID_WORKSPACE,
+                end: GRID_WORKSPACE + bytes,
+                host: self.workspace.as_ptr().cast_mut().cast(),
+                writable: true,
+                shadow: std::ptr::null(),
+            });
+        }
+        self.view.region(address)
+    }
+
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        self.view.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        self.view.free(address)
+    }
+
+    fn describe(&self, address: u64) -> String {
+        self.view.describe(address)
+    }
+}
+
 fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Trouble> {
     let machine = place.machine;
     let settings = &machine.settings;
@@ -309,13 +357,23 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
         }
     };
     let checks = settings.checks;
+    let workspace = Cooperative::new(&place.own);
     let result = launch::run(&Launch {
         kernel,
         grid: launch.grid,
         threads: launch.block,
         dynamic_shared: launch.shared,
         params: &launch.params,
-        memory: &place.own,
+        memory: if launch.cooperative {
+            &workspace
+        } else {
+            &place.own
+        },
+        grid_workspace: if launch.cooperative {
+            GRID_WORKSPACE
+        } else {
+            0
+        },
         host: &KernelHost {
             machine,
             grid: number,

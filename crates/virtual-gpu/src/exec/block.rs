@@ -91,6 +91,8 @@ impl<'l> Grid<'l> {
             } else {
                 SLICE
             };
+            // A small budget is looked at as soon as it is spent.
+            let slice = slice.min(self.launch.options.budget.saturating_add(1));
             core.fuel = slice;
             core.yielded = false;
             let state = block.run(&mut core);

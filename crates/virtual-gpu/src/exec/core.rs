@@ -8,6 +8,7 @@
 
 use super::code::{CallSite, Code, Kernel};
 use super::instruction::{Flow, Inst, NO_GUARD};
+use super::lanes::WARP;
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
 use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
@@ -66,6 +67,8 @@ pub(crate) struct Core<'l> {
     pub(crate) clock: u64,
     /// How often each instruction ran.
     pub(crate) profile: Profile,
+    /// The bytes that the running store writes, for the check of races.
+    pub(crate) stored: Option<Box<[[u8; 32]; WARP]>>,
     regions: [Region; REGIONS],
     next_region: usize,
     /// Counts the groups' turns.
@@ -117,6 +120,7 @@ impl<'l> Core<'l> {
             fuel: 0,
             yielded: false,
             clock: 0,
+            stored: None,
             regions: [nowhere; REGIONS],
             next_region: 0,
             profile: Profile::new(launch.kernel),
@@ -147,6 +151,10 @@ impl<'l> Core<'l> {
     #[inline(never)]
     fn look_up(&mut self, address: u64, size: u64) -> Option<Region> {
         let region = self.launch.memory.region(address)?;
+        if crate::device::range_of(address) == Some(crate::device::HEAP_INDEX) {
+            // Any thread may free it at any time.
+            return (region.end - address >= size).then_some(region);
+        }
         self.regions[self.next_region] = region;
         self.next_region = (self.next_region + 1) % REGIONS;
         (region.end - address >= size).then_some(region)

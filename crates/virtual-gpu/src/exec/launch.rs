@@ -19,6 +19,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) params: &'l [u8],
     /// Device memory.
     pub(crate) memory: &'l dyn Memory,
+    /// Device address of what the blocks of a cooperative launch synchronise by; 0 for others.
+    pub(crate) grid_workspace: u64,
     /// What the kernel may ask of its surroundings.
     pub(crate) host: &'l dyn Host,
     /// The launch's number among the device's commands and their order, if races between commands are looked for.

@@ -48,6 +48,9 @@ fn value_of(core: &Core<'_>, special: Special, lane: usize) -> u32 {
         Special::DynamicSharedSize => launch.dynamic_shared,
         Special::TotalSharedSize => core.shared_bytes,
         Special::WarpSize => WARP as u32,
+        // PTX leaves these to the driver: the first two are the address of a cooperative launch's workspace.
+        Special::Env(1) => (launch.grid_workspace >> 32) as u32,
+        Special::Env(2) => launch.grid_workspace as u32,
         // Those that change while the kernel runs, or are wider, have instructions of their own.
         Special::Gridid
         | Special::Clock

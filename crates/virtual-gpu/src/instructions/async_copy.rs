@@ -71,7 +71,18 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
 fn decode_copy(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     let cached = form.take_any(&["ca", "cg"]);
     let cached = cached.ok_or_else(|| Refusal::new("cp.async is .ca or .cg"))?;
-    if form.take_any(&["shared", "shared::cta"]).is_none() || !form.take("global") {
+    let place = |name: &str| {
+        form.modifiers
+            .iter()
+            .position(|other| other.starts_with(name))
+    };
+    let in_order = place("shared") < place("global");
+    if form
+        .take_any(&["shared", "shared::cta", "shared::cluster"])
+        .is_none()
+        || !form.take("global")
+        || !in_order
+    {
         return Err(Refusal::new("cp.async copies from .global to .shared"));
     }
     let policy = form.take("L2::cache_hint");

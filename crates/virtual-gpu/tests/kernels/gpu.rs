@@ -294,6 +294,18 @@ impl Gpu {
         result(api::cuCtxSynchronize())
     }
 
+    /// A limit of the context, as `cuCtxGetLimit` numbers them.
+    pub(crate) fn limit(&self, limit: u32) -> usize {
+        let mut value = 0;
+        must("cuCtxGetLimit", api::cuCtxGetLimit(&mut value, limit));
+        value
+    }
+
+    /// Sets a limit of the context; the error code of a failure.
+    pub(crate) fn set_limit(&self, limit: u32, value: usize) -> Result<(), u32> {
+        result(api::cuCtxSetLimit(limit, value))
+    }
+
     /// Launches without waiting.
     #[expect(
         clippy::too_many_arguments,

@@ -9,6 +9,7 @@ mod bugs;
 mod calls;
 mod casts;
 mod compare;
+mod cooperative;
 mod draw;
 mod elementwise;
 mod gemm;

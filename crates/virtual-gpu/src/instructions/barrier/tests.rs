@@ -84,11 +84,11 @@ fn misuse_is_a_named_fault() {
             "setp.ne.u32 %p0, %i0, 0;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 1;\nB:",
             "divergent barrier",
         ),
-        ("bar.sync 16;", "numbered 0 to 15"),
-        ("bar.sync 1, 33;", "multiple of 32"),
+        ("mov.u32 %x0, 16;\nbar.sync %x0;", "numbered 0 to 15"),
+        ("mov.u32 %x0, 33;\nbar.sync 1, %x0;", "multiple of 32"),
         ("bar.sync %i0;", "different barriers"),
         (
-            "setp.ne.u32 %p0, %tid.x, %tid.x;\nmov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;",
+            "mov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;",
             "waits at a barrier",
         ),
     ];

@@ -259,6 +259,7 @@ unsafe fn each_stretch(
             each(core, lane, step * length, length, pointers[step][lane]);
         }
     }
+    core.warp.syncs = core.warp.syncs.wrapping_add(1);
     Flow::Next
 }
 
@@ -465,6 +466,7 @@ where
                 }
             }
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }
