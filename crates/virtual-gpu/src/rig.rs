@@ -73,6 +73,8 @@ impl Rig {
                 workers: 1,
                 seed: None,
                 budget: 1 << 32,
+                shared_unit: 128,
+                strict: true,
                 check_uninitialized: false,
                 check_shared_races: false,
                 count_memory: false,

@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) shared_multiprocessor: u32,
     /// Shared memory that a block may ask for.
     pub(crate) shared_block: u32,
+    /// Bytes of a unit that shared memory is given out in.
+    pub(crate) shared_unit: u32,
     /// Threads of a multiprocessor.
     pub(crate) threads: u32,
     /// Blocks of a multiprocessor.
@@ -53,6 +55,7 @@ pub(crate) fn limits((major, minor): (u32, u32)) -> Limits {
     Limits {
         shared_multiprocessor,
         shared_block: block,
+        shared_unit: if major >= 8 { 128 } else { 256 },
         threads,
         blocks,
         multiprocessors,

@@ -1,7 +1,7 @@
 //! Memory of devices and of the host, and what can be asked of pointers.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use super::abi::{CUmemLocation, Handle, MEMORY_DEVICE, MEMORY_HOST, list, put, put_if};
 use super::call::{Call, handle, number};
@@ -131,8 +131,29 @@ pub(super) unsafe fn cuMemAllocPitch_v2(
     }
 }
 
+/// The context that an address was allocated in: programs free memory after they have popped it. The current one for
+/// what is no address of an allocation.
+fn owner_of<'m>(call: &'m Call<'_>, address: u64) -> Outcome<(MutexGuard<'m, State>, u64)> {
+    let state = call.state()?;
+    let device = range_of(address).and_then(|index| state.devices.get(index));
+    let context = match device.and_then(|device| device.memory.find(address)) {
+        Some((_, allocation)) => Some(allocation.context),
+        None => host_memory::find(&state.host, address).map(|(_, range)| range.context),
+    };
+    match context {
+        Some(context) if state.context(context).is_ok() => {
+            state.context(context)?.healthy()?;
+            Ok((state, context))
+        }
+        _ => {
+            drop(state);
+            call.current()
+        }
+    }
+}
+
 pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
-    let (mut state, context) = call.current()?;
+    let (mut state, context) = owner_of(call, dptr)?;
     if dptr == 0 {
         return Ok(());
     }
@@ -418,10 +439,18 @@ pub(super) unsafe fn cuMemAllocHost_v2(
 }
 
 fn forget_host(call: &Call<'_>, pointer: *mut c_void, kind: HostKind, missing: u32) -> Outcome {
-    let (state, context) = call.current_even_failed()?;
+    let start = pointer as u64;
+    let state = call.state()?;
+    let owner = host_memory::find(&state.host, start).map(|(_, range)| range.context);
+    let (state, context) = match owner {
+        Some(owner) => (state, owner),
+        None => {
+            drop(state);
+            call.current_even_failed()?
+        }
+    };
     // Commands may still use the memory.
     let mut state = call.drain_context(state, context);
-    let start = pointer as u64;
     if !state
         .host
         .get(&start)

@@ -498,7 +498,8 @@ pub(super) unsafe fn cuModuleLoadFatBinary(
 }
 
 pub(super) unsafe fn cuModuleUnload(call: &Call<'_>, hmod: Handle) -> Outcome {
-    let (state, _) = call.current()?;
+    // The module's own context counts: programs unload after they have popped it.
+    let state = call.state()?;
     let module = number(hmod);
     let Some(context) = state.modules.get(&module).map(|module| module.context) else {
         return Err(state.unknown("module", module));

@@ -12,6 +12,7 @@ use super::module::Function;
 use super::plan::Plan;
 use super::transfer::{self, Copy, Fill};
 use crate::check::Order;
+use crate::device::attributes::limits;
 use crate::device::view::View;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::machine::{IN_CALLBACK, Machine};
@@ -278,6 +279,8 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
             workers: settings.workers,
             seed: settings.seed,
             budget: settings.budget,
+            shared_unit: limits(settings.capability).shared_unit,
+            strict: checks.strict,
             check_uninitialized: checks.uninitialized,
             check_shared_races: checks.shared_races,
             count_memory: settings.count_memory,

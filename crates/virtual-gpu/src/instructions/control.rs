@@ -6,6 +6,7 @@ use crate::exec::code::{CallSite, Class, FUNCTION_WINDOW};
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
 use crate::exec::lanes::{lanes_of, same};
+use crate::exec::warp::GroupState;
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Space, Symbol, Table, Type};
 
@@ -191,7 +192,8 @@ impl Handler for Yield {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, _inst: &Inst) -> Flow {
         core.yielded = true;
-        Flow::Next
+        core.state = GroupState::Waiting;
+        Flow::Schedule
     }
 }
 

@@ -466,7 +466,7 @@ mod machine {
             uninitialized: true,
             shared_races: true,
             stream_races: true,
-            leaks: false,
+            ..Checks::default()
         };
         settings.log = Sink::Stderr;
         match schedule {
