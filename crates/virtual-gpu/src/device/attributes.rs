@@ -12,6 +12,8 @@ pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
 pub(crate) const SHARED_RESERVED: u32 = 1 << 10;
 /// Registers of a multiprocessor and of a block.
 pub(crate) const REGISTERS: u32 = 65536;
+/// Registers of a thread, at most.
+pub(crate) const MAX_REGISTERS: u32 = 255;
 /// Granularity of mapped memory.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 /// Bytes that pitches are multiples of.

@@ -85,7 +85,7 @@ unsafe impl Memory for View {
             Some(index) => &self.peers.iter().find(|(device, _)| *device == index)?.1,
         };
         let (&start, allocation) = live.range(..=address).next_back()?;
-        let usable = address - start < allocation.size
+        let usable = address - start < allocation.usable
             && allocation.origin != super::address_space::Origin::Physical;
         usable.then(|| allocation.region(start))
     }

@@ -266,17 +266,20 @@ pub(super) unsafe fn cuGetProcAddress(
     unsafe { cuGetProcAddress_v2(call, symbol, pfn, cuda_version, flags, std::ptr::null_mut()) }
 }
 
+/// Flag of `cuGetProcAddress`: the variants that take the thread's default stream for stream 0.
+const PER_THREAD_DEFAULT_STREAM: u64 = 2;
+
 pub(super) unsafe fn cuGetProcAddress_v2(
     _call: &Call<'_>,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     cuda_version: c_int,
-    _flags: u64,
+    flags: u64,
     symbol_status: *mut c_uint,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
     let name = unsafe { text(symbol, "symbol")? };
-    let (found, status) = match newest(name, cuda_version) {
+    let (found, status) = match newest(name, cuda_version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
         Ok(found) => (found.cast_mut(), 0),
         Err(Missing::Unknown) => (std::ptr::null_mut(), 1),
         Err(Missing::TooNew) => (std::ptr::null_mut(), 2),

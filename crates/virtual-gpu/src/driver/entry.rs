@@ -2,6 +2,7 @@
 //! into its code with a line in the log, and lets no panic out.
 #![expect(non_snake_case, reason = "the names of the C interface")]
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,7 +19,12 @@ pub fn function(name: &str) -> Option<*const c_void> {
 }
 
 /// The newest version of a function that a client of a CUDA version may see, for a name with or without a version.
-pub(crate) fn newest(name: &str, cuda_version: c_int) -> Result<*const c_void, Missing> {
+/// With `per_thread` it is the variant with the thread's default stream, if there is one.
+pub(crate) fn newest(
+    name: &str,
+    cuda_version: c_int,
+    per_thread: bool,
+) -> Result<*const c_void, Missing> {
     let mut best: Option<(u32, &str)> = None;
     let mut too_new = false;
     for candidate in NAMES {
@@ -38,7 +44,13 @@ pub(crate) fn newest(name: &str, cuda_version: c_int) -> Result<*const c_void, M
         }
     }
     match best {
-        Some((_, found)) => exact(found).ok_or(Missing::Unknown),
+        Some((_, found)) => {
+            let variant = |suffix| exact(&format!("{found}{suffix}")).filter(|_| per_thread);
+            variant("_ptsz")
+                .or_else(|| variant("_ptds"))
+                .or_else(|| exact(found))
+                .ok_or(Missing::Unknown)
+        }
         None if too_new => Err(Missing::TooNew),
         None => Err(Missing::Unknown),
     }
@@ -74,6 +86,23 @@ fn since(symbol: &str) -> c_int {
         "cuGraphExecKernelNodeSetParams_v2" => 12000,
         _ => 0,
     }
+}
+
+thread_local! {
+    static PER_THREAD_DEFAULT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the running entry point takes the thread's default stream for stream 0.
+pub(crate) fn per_thread_default() -> bool {
+    PER_THREAD_DEFAULT.get()
+}
+
+/// Calls an entry point that takes the thread's default stream for stream 0. Entry points let no panic out.
+fn with_per_thread_default(call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = PER_THREAD_DEFAULT.replace(true);
+    let result = call();
+    PER_THREAD_DEFAULT.set(before);
+    result
 }
 
 /// Runs an entry point on the machine that the thread has entered, or on the process's.

@@ -190,6 +190,7 @@ impl State {
             quarantine: settings.quarantine,
             uninitialized: settings.checks.uninitialized,
             races: settings.checks.stream_races,
+            strict: settings.checks.strict,
         };
         let mut state = State {
             machine,
@@ -347,6 +348,7 @@ impl State {
     /// The stream that a handle stands for in a context: 0 and 1 are the default stream, 2 the thread's.
     pub(crate) fn stream(&mut self, context: u64, handle: u64) -> Outcome<u64> {
         match handle {
+            0 if super::entry::per_thread_default() => self.stream(context, 2),
             0 | 1 => Ok(self.context(context)?.legacy),
             2 => {
                 let thread = std::thread::current().id();

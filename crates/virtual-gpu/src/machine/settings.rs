@@ -60,8 +60,9 @@ pub enum Streams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// What is wrong and goes well on hardware: accesses behind the shared memory that a block asked for, up to the end
-    /// of the unit of 128 or 256 bytes that it is given out in, and `wmma` matrices at addresses that are less aligned
-    /// than PTX demands. On unless switched off.
+    /// of the unit of 128 or 256 bytes that it is given out in; the same of device memory, of which the unit is 512
+    /// bytes; and `wmma` matrices at addresses that are less aligned than PTX demands. On unless switched off; the
+    /// library has it off unless its environment asks for it.
     pub strict: bool,
     /// Reads of device and shared memory that was never written.
     pub uninitialized: bool,
