@@ -51,26 +51,10 @@ CHANGES = [
 # Seconds that a suite may take.
 LIMITS = {"cudarc": 900, "cubecl-cuda": 2400, "numba": 5400}
 
-TIMING = "asserts the timing of a GPU: "
-
-# Tests that fail and why, by suite.
+# Tests that fail: for each suite the reasons, and the tests that fail for them.
 KNOWN = {
-    "cudarc": {
-        "driver::safe::core::tests::test_pinned_copy_is_faster":
-            TIMING + "copies from page-locked memory are 1.5 times as fast as others",
-        "driver::safe::launch::tests::test_par_launch":
-            TIMING + "two kernels on two streams take half the time",
-        "driver::safe::launch::tests::test_multi_stream_concurrent_reads":
-            TIMING + "kernels of two streams overlap",
-        "driver::result::tests::peer_transfer_contexts":
-            "cudarc's own: with two devices it records an event of one context in a stream of another, which its "
-            "CudaEvent::record refuses before any call of the driver; with one device the test skips itself",
-    },
-    "cubecl-cuda": {
-        "tests::f64_ty::binary::test_powi":
-            "does not compile: NVRTC 12.0 has no powi(double, int) for devices, so its assembler finds no such function",
-    },
-    "numba": {},
+    suite: {name: reason for reason, names in reasons.items() for name in names}
+    for suite, reasons in json.loads((HERE / "known_failures.json").read_text()).items()
 }
 
 # What must hold of a suite's figures.
@@ -278,10 +262,12 @@ def report(results):
     for suite, r in results.items():
         if r["ended"]:
             print(f"\n{suite}: {r['ended']}")
-        for name, reason in r["known"].items():
-            print(f"\n{suite}: {name}\n    known: {reason}")
+        for reason in dict.fromkeys(r["known"].values()):
+            print(f"\n{suite}, known: {reason}")
+            for name in sorted(name for name, other in r["known"].items() if other == reason):
+                print(f"    {name}")
         for name in r["unknown"]:
-            print(f"\n{suite}: {name}\n    NOT KNOWN to fail")
+            print(f"\n{suite}, NOT KNOWN to fail: {name}")
 
 
 def main():

@@ -9,6 +9,7 @@ use virtual_gpu::driver::*;
 use virtual_gpu::machine::{Checks, Entered, Machine, Settings};
 
 const INVALID_VALUE: u32 = 1;
+const NOT_INITIALIZED: u32 = 3;
 const INVALID_CONTEXT: u32 = 201;
 const INVALID_HANDLE: u32 = 400;
 const ILLEGAL_ADDRESS: u32 = 700;
@@ -271,4 +272,26 @@ fn a_link_limits_registers() {
     must!(cuLinkDestroy(link));
     assert!(registers(STORES.as_ptr().cast()) > 2);
     assert_eq!(registers(copy.as_ptr().cast()), 2);
+}
+
+#[test]
+fn a_fork_of_an_initialised_process_cannot_use_the_driver() {
+    let _machine = machine(Checks::default());
+    let context = retain();
+    // SAFETY: the child calls functions of the driver that take no lock, and ends without running anything else.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let mut current = null_mut();
+        let codes = [code!(cuCtxGetCurrent(&mut current)), code!(cuInit(0))];
+        // SAFETY: the status is 0 if both functions refused.
+        unsafe { libc::_exit(i32::from(codes != [NOT_INITIALIZED; 2])) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is there to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let mut current = null_mut();
+    must!(cuCtxGetCurrent(&mut current));
+    assert_eq!(current, context);
 }

@@ -1,7 +1,6 @@
 //! Functions that concern the driver and its devices: start, versions, names, attributes, error texts, look-up.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 use super::abi::{put, put_if, put_text, text};
 use super::call::Call;
@@ -16,7 +15,10 @@ pub(super) unsafe fn cuInit(call: &Call<'_>, flags: c_uint) -> Outcome {
     if call.machine.settings.devices == 0 {
         return Err(Failure::new(code::NO_DEVICE, "the machine has no devices"));
     }
-    call.machine.initialized.store(true, Ordering::Release);
+    if !call.machine.initialize() {
+        let message = "cuInit was called before the process was forked; the child cannot use it";
+        return Err(Failure::new(code::NOT_INITIALIZED, message));
+    }
     Ok(())
 }
 
