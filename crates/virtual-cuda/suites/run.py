@@ -6,9 +6,11 @@
     python3 run.py FOLDER --json result.json # also writes the figures as JSON
     python3 run.py FOLDER --library PATH     # a libcuda.so that is built already
 
-Needs Python 3.11 or newer, cargo, and the network for pip and cargo the first time; no GPU, no CUDA. What lies in FOLDER
-already is used again: delete it to start afresh. The exit status is 1 if a test fails that is not in the list of known
-failures below, or if a suite misses its aim.
+Every suite runs in one process, one test after the other, on two virtual devices.
+
+Needs Python 3.11 or newer, cargo, and the network for pip and cargo the first time; no GPU, no CUDA. What lies in
+FOLDER already is used again: delete it to start afresh. The exit status is 1 if a suite misses its aim, or if a test fails
+that known_failures.json does not name with a reason.
 
 Everything is pinned: the compiler packages, the suites, and by their own lock files what they depend on. The suites'
 sources are unchanged but for what CHANGES names.
@@ -68,6 +70,7 @@ AIMS = {
 def compiler_pins():
     """The compiler packages that the kernels of the corpus are made with, and the newer headers."""
     path = WORKSPACE / "crates/virtual-gpu/kernels/compile.py"
+    sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("compile_kernels", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -132,7 +135,10 @@ def build_library(lib, given):
             files = [name for name in message.get("filenames", []) if name.endswith("libcuda.so")]
             return files[0] if files else None
         given = built(["build", "--release", "-p", "virtual-cuda"], library, WORKSPACE)[-1]
-    shutil.copy(given, lib / "libcuda.so")
+    # Not written over: a program that runs may have it mapped.
+    fresh = lib / "libcuda.so.new"
+    shutil.copy(given, fresh)
+    fresh.replace(lib / "libcuda.so")
     link("libcuda.so", lib / "libcuda.so.1")
 
 
