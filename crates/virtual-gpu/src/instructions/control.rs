@@ -1,12 +1,12 @@
 //! Branches, calls and returns, and what ends or delays a thread.
 
+use super::barrier::let_others_run;
 use crate::decode::builder::{Place, Successor};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::{CallSite, Class, FUNCTION_WINDOW};
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
 use crate::exec::lanes::{lanes_of, same};
-use crate::exec::warp::GroupState;
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Space, Symbol, Table, Type};
 
@@ -192,8 +192,7 @@ impl Handler for Yield {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, _inst: &Inst) -> Flow {
         core.yielded = true;
-        core.state = GroupState::Waiting;
-        Flow::Schedule
+        let_others_run(core)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Barriers in shared memory (`mbarrier`): objects of 64 bits that count arrivals, phase by phase.
 
 use super::atomic::{addresses, packed, space_of};
+use super::barrier::let_others_run;
 use super::memory::{self, Access};
 use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
@@ -8,7 +9,6 @@ use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
 use crate::exec::lanes::lanes_of;
 use crate::exec::memory::resolved;
-use crate::exec::warp::GroupState;
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Space, Type};
 
@@ -17,8 +17,6 @@ const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 /// The highest four bits of every object, so that other bytes are found out.
 const TAG: u64 = 0xb;
-/// Warp instructions that a wait in vain costs, so that an endless one meets the budget.
-const WAIT_COST: u64 = 64;
 
 /// What an object holds. A state that `mbarrier.arrive` gives is the object as the arrival found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,9 +398,7 @@ impl<const PARITY: bool> Handler for Wait<PARITY> {
         if done == core.mask {
             return Flow::Next;
         }
-        core.fuel = core.fuel.saturating_sub(WAIT_COST);
-        core.state = GroupState::Waiting;
-        Flow::Schedule
+        let_others_run(core)
     }
 }
 
