@@ -219,7 +219,8 @@ def of_cargo(text):
 
 
 def of_unittest(text):
-    """The figures of Python's unittest: a test with several failing parts counts once."""
+    """The figures of Python's unittest: a test with several failing parts counts once, one that fails as it is expected
+    to counts as passed."""
     ran = re.findall(r"^Ran (\d+) tests? in", text, re.M)
     if not ran:
         return None
