@@ -9,8 +9,8 @@
 Every suite runs in one process, one test after the other, on two virtual devices.
 
 Needs Python 3.11 or newer, cargo, and the network for pip and cargo the first time; no GPU, no CUDA. What lies in
-FOLDER already is used again: delete it to start afresh. The exit status is 1 if a suite misses its aim, or if a test fails
-that known_failures.json does not name with a reason.
+FOLDER already is used again: delete it to start afresh. The exit status is 1 if a suite misses its aim, or if a test
+fails that known_failures.json does not name with a reason.
 
 Everything is pinned: the compiler packages, the suites, and by their own lock files what they depend on. The suites'
 sources are unchanged but for what CHANGES names.
@@ -61,7 +61,7 @@ KNOWN = {
 
 # What must hold of a suite's figures.
 AIMS = {
-    "cudarc": ("all but those that assert timing", lambda r: not r["unknown"]),
+    "cudarc": ("all but those that assert timing, and one that cudarc refuses itself", lambda r: not r["unknown"]),
     "cubecl-cuda": ("at least 620 pass", lambda r: r["passed"] >= 620),
     "numba": ("at least 95 % of those not skipped pass", lambda r: r["passed"] >= 0.95 * (r["ran"] - r["skipped"])),
 }
