@@ -15,6 +15,7 @@ mod grammar;
 mod half_float;
 mod integer;
 mod matrix;
+mod mbarrier;
 mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
@@ -67,6 +68,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "bar" | "barrier" | "membar" | "fence" => barrier::decode(form, builder),
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => warp::decode(form, builder),
         "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => matrix::decode(form, builder),
+        "mbarrier" => mbarrier::decode(form, builder),
         "cp" => async_copy::decode(form, builder),
         other => Err(Refusal::new(format!(
             "the instruction {other} is not supported"

@@ -102,6 +102,8 @@ impl Rig {
                 workers: 1,
                 seed: None,
                 budget: 1 << 32,
+                shared_unit: 128,
+                strict: true,
                 check_uninitialized: false,
                 check_shared_races: false,
                 count_memory: false,
@@ -203,6 +205,7 @@ impl Rig {
             },
         );
         let policy = Policy {
+            strict: true,
             alignment: 16,
             poison: 1 << 20,
             quarantine: 0,

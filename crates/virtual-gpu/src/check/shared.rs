@@ -3,6 +3,8 @@
 //! warp race unless the warp has synchronised (`__syncwarp`, a shuffle, a vote) between the accesses.
 //! Writes of the same value do not race with each other: the outcome is the same in any order.
 
+use std::collections::HashMap;
+
 /// A thread at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -50,6 +52,8 @@ pub(crate) enum Finding {
 #[derive(Debug, Default)]
 pub(crate) struct SharedShadow {
     cells: Vec<Cell>,
+    /// What those knew who arrived at `mbarrier` objects, by offset.
+    arrived: HashMap<u32, Vec<u32>>,
 }
 
 impl SharedShadow {
@@ -57,6 +61,24 @@ impl SharedShadow {
     pub(crate) fn new(bytes: u32) -> SharedShadow {
         SharedShadow {
             cells: vec![Cell::default(); bytes as usize],
+            arrived: HashMap::new(),
+        }
+    }
+
+    /// A warp arrives at an `mbarrier` object: those that wait for it will know what the warp knows.
+    pub(crate) fn release(&mut self, offset: u32, clock: &mut [u32], warp: u32) {
+        let known = self.arrived.entry(offset).or_default();
+        known.resize(known.len().max(clock.len()), 0);
+        join(known, clock);
+        if let Some(time) = clock.get_mut(warp as usize) {
+            *time += 1;
+        }
+    }
+
+    /// A warp sees that a phase of an `mbarrier` object has ended.
+    pub(crate) fn acquire(&self, offset: u32, clock: &mut [u32]) {
+        if let Some(known) = self.arrived.get(&offset) {
+            join(clock, known);
         }
     }
 
@@ -148,4 +170,12 @@ impl SharedShadow {
         }
         found
     }
+}
+
+/// Learns what another clock knows.
+fn join(clock: &mut [u32], other: &[u32]) {
+    clock
+        .iter_mut()
+        .zip(other)
+        .for_each(|(time, other)| *time = (*time).max(*other));
 }

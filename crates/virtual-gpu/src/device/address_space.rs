@@ -63,8 +63,10 @@ fn rounded_to(alignment: u64, size: u64) -> Option<u64> {
 /// A live allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
-    /// Bytes that were asked for; the bounds that kernels are held to.
+    /// Bytes that were asked for.
     pub(crate) size: u64,
+    /// Bytes that kernels may use: those asked for, or all of the last unit.
+    pub(crate) usable: u64,
     /// Bytes that it takes from the address space, guard included.
     span: u64,
     /// Host memory of its first byte.
@@ -88,7 +90,7 @@ impl Allocation {
     pub(crate) fn region(&self, start: u64) -> Region {
         Region {
             start,
-            end: start + self.size,
+            end: start + self.usable,
             host: self.host.0 as *mut u8,
             writable: self.writable,
             shadow: self.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
@@ -118,6 +120,8 @@ pub(crate) struct Policy {
     pub(crate) uninitialized: bool,
     /// Whether races between commands are looked for.
     pub(crate) races: bool,
+    /// Whether kernels are held to the bytes that were asked for, rather than to the units that hardware gives out.
+    pub(crate) strict: bool,
 }
 
 /// Allocations by their first address.
@@ -269,8 +273,9 @@ impl AddressSpace {
         }
         let span = rounded + self.policy.alignment;
         let host = self.arena.as_ref()?.at((start - self.base) as usize);
-        let poison = size.min(self.policy.poison) as usize;
-        // SAFETY: the arena holds `size` bytes from the offset on, which nobody else uses.
+        let usable = if self.policy.strict { size } else { rounded };
+        let poison = usable.min(self.policy.poison) as usize;
+        // SAFETY: the arena holds `rounded` bytes from the offset on, which nobody else uses.
         unsafe { host.write_bytes(0xff, poison) };
         let Policy {
             uninitialized,
@@ -278,10 +283,11 @@ impl AddressSpace {
             ..
         } = self.policy;
         let shadow = (uninitialized || races)
-            .then(|| Arc::new(Shadow::new(size as usize, uninitialized, races)));
+            .then(|| Arc::new(Shadow::new(usable as usize, uninitialized, races)));
         let host = HostAddress(host as usize);
         let allocation = Allocation {
             size,
+            usable,
             span,
             host,
             writable: true,
@@ -478,6 +484,7 @@ mod tests {
             quarantine,
             uninitialized: false,
             races: false,
+            strict: true,
         };
         AddressSpace::new(0, capacity, policy)
     }

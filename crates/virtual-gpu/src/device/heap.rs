@@ -107,6 +107,7 @@ mod tests {
 
     fn heap(bytes: u64) -> Heap {
         let policy = Policy {
+            strict: true,
             alignment: 512,
             poison: 1 << 20,
             quarantine: 0,

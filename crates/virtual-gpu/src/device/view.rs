@@ -113,7 +113,7 @@ impl View {
 /// The allocation that an address lies in, if its own addresses are for use.
 fn usable(live: &Live, address: u64) -> Option<(u64, &Allocation)> {
     let (&start, allocation) = live.range(..=address).next_back()?;
-    let within = address - start < allocation.size && allocation.origin != Origin::Physical;
+    let within = address - start < allocation.usable && allocation.origin != Origin::Physical;
     within.then_some((start, allocation))
 }
 

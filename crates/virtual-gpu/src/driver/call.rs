@@ -1,7 +1,6 @@
 //! One call of an entry point: its machine, what every function checks first, and the thread's stack of contexts.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use super::abi::Handle;
@@ -34,8 +33,9 @@ thread_local! {
 impl Call<'_> {
     /// The state, if `cuInit` was called and the caller is no function that a stream called.
     pub(crate) fn state(&self) -> Outcome<MutexGuard<'_, State>> {
-        if !self.machine.initialized.load(Ordering::Acquire) {
-            return Err(Failure::new(code::NOT_INITIALIZED, "call cuInit first"));
+        if !self.machine.is_initialized() {
+            let message = "call cuInit first, and not before the process is forked";
+            return Err(Failure::new(code::NOT_INITIALIZED, message));
         }
         if IN_CALLBACK.get() {
             let message = "a function that a stream calls must not call the driver";

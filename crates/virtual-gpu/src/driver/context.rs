@@ -36,6 +36,7 @@ pub(super) unsafe fn cuDevicePrimaryCtxRetain(
         .get_mut(&primary)
         .expect("every device has a primary context");
     context.retained += 1;
+    context.active = true;
     Ok(())
 }
 
@@ -43,16 +44,23 @@ pub(super) unsafe fn cuDevicePrimaryCtxRelease_v2(call: &Call<'_>, dev: c_int) -
     let mut state = call.state()?;
     let device = state.device(dev)?;
     let primary = state.devices[device].primary;
-    state.context(primary)?;
-    let context = state.contexts.get_mut(&primary).expect("looked up above");
-    if context.retained > 1 {
-        context.retained -= 1;
-        return Ok(());
+    let context = state
+        .contexts
+        .get_mut(&primary)
+        .expect("every device has a primary context");
+    if context.retained == 0 {
+        let message = format!("the primary context of device {device} is not retained");
+        return Err(Failure::new(code::INVALID_CONTEXT, message));
     }
-    clear(call, state, primary);
+    context.retained -= 1;
+    if context.retained == 0 && context.active {
+        clear(call, state, primary);
+    }
     Ok(())
 }
 
+/// Destroys what the context holds. It stays retained by those who have retained it, and is inactive until it is
+/// retained once more.
 pub(super) unsafe fn cuDevicePrimaryCtxReset_v2(call: &Call<'_>, dev: c_int) -> Outcome {
     let state = call.state()?;
     let device = state.device(dev)?;
@@ -75,7 +83,7 @@ pub(super) unsafe fn cuDevicePrimaryCtxGetState(
     // SAFETY: the C interface's contract.
     unsafe {
         put(flags, context.flags, "flags")?;
-        put(active, c_int::from(context.retained > 0), "active")
+        put(active, c_int::from(context.active), "active")
     }
 }
 
@@ -243,7 +251,7 @@ fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64)
     if let Some(stream) = state.streams.get_mut(&renewed.legacy) {
         stream.context = context;
     }
-    renewed.retained = 0;
+    (renewed.retained, renewed.active) = (old.retained, false);
     if state.devices[old.device].lost {
         renewed.failure = old.failure;
     }

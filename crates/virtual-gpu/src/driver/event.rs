@@ -54,8 +54,7 @@ pub(super) unsafe fn cuEventDestroy_v2(call: &Call<'_>, h_event: Handle) -> Outc
 }
 
 pub(super) unsafe fn cuEventRecord(call: &Call<'_>, h_event: Handle, h_stream: Handle) -> Outcome {
-    let (mut state, context) = call.current()?;
-    let stream = call.stream(&mut state, context, h_stream)?;
+    let (mut state, stream) = super::stream::stream(call, h_stream)?;
     let event = number(h_event);
     let (owner, target) = (state.event(event)?.context, state.streams[&stream].context);
     if owner != target {

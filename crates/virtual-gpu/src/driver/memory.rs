@@ -138,8 +138,29 @@ pub(super) unsafe fn cuMemAllocPitch_v2(
     }
 }
 
+/// The context that an address was allocated in: programs free memory after they have popped it. The current one for
+/// what is no address of an allocation.
+fn owner_of<'m>(call: &'m Call<'_>, address: u64) -> Outcome<(MutexGuard<'m, State>, u64)> {
+    let state = call.state()?;
+    let device = range_of(address).and_then(|index| state.devices.get(index));
+    let context = match device.and_then(|device| device.memory.find(address)) {
+        Some((_, allocation)) => Some(allocation.context),
+        None => host_memory::find(&state.host, address).map(|(_, range)| range.context),
+    };
+    match context {
+        Some(context) if state.context(context).is_ok() => {
+            state.context(context)?.healthy()?;
+            Ok((state, context))
+        }
+        _ => {
+            drop(state);
+            call.current()
+        }
+    }
+}
+
 pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
-    let (mut state, context) = call.current()?;
+    let (mut state, context) = owner_of(call, dptr)?;
     if dptr == 0 {
         return Ok(());
     }
@@ -439,10 +460,17 @@ pub(super) unsafe fn cuMemAllocHost_v2(
 }
 
 fn forget_host(call: &Call<'_>, pointer: *mut c_void, kind: HostKind, missing: u32) -> Outcome {
-    let (state, _) = call.current_even_failed()?;
-    // Commands may still use the memory.
-    let mut state = call.drain_everything(state);
     let start = pointer as u64;
+    let state = call.state()?;
+    let owned = host_memory::find(&state.host, start).is_some();
+    let state = if owned {
+        state
+    } else {
+        drop(state);
+        call.current_even_failed()?.0
+    };
+    // Commands of any context may still use the memory.
+    let mut state = call.drain_everything(state);
     if !state
         .host
         .get(&start)

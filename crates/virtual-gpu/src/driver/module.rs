@@ -71,7 +71,7 @@ impl Function {
     }
 }
 
-/// Options of a load, as far as they matter: where the texts go.
+/// Options of a load or link, as far as they matter: where the texts go, and the most registers of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct JitLogs {
     info: Option<(*mut c_char, usize)>,
@@ -80,6 +80,8 @@ pub(crate) struct JitLogs {
     values: *mut *mut c_void,
     info_length: Option<usize>,
     error_length: Option<usize>,
+    /// The most registers that a thread may have.
+    pub(crate) max_registers: Option<u32>,
 }
 
 impl JitLogs {
@@ -118,6 +120,9 @@ impl JitLogs {
             values,
             info_length: place_of(4),
             error_length: place_of(6),
+            max_registers: value_of(0)
+                .map(|value| value as usize as u32)
+                .filter(|&most| most > 0),
         })
     }
 
@@ -203,8 +208,24 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
     }
 }
 
+/// What the linker writes before its result, with the most registers of a thread: the result is PTX, which would have
+/// no other place for it.
+pub(crate) const MAX_REGISTERS_LINE: &str = "// max-registers ";
+
+/// Holds the kernels to a number of registers, as far as they are not held to fewer.
+fn limit_registers(module: &mut ast::Module, most: Option<u32>) {
+    let Some(most) = most else { return };
+    for function in &mut module.functions {
+        function.max_registers = Some(function.max_registers.map_or(most, |own| own.min(most)));
+    }
+}
+
 /// Parses a text and checks that the driver and the devices may run it.
-pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
+pub(crate) fn parse(
+    call: &Call<'_>,
+    text: &str,
+    max_registers: Option<u32>,
+) -> Outcome<Arc<ast::Module>> {
     let settings = &call.machine.settings;
     let read = |text: &str| {
         ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))
@@ -237,6 +258,10 @@ pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
             "the PTX is for 32-bit addresses",
         ));
     }
+    limit_registers(&mut module, max_registers);
+    let linked = text.lines().next().unwrap_or_default();
+    let linked = linked.strip_prefix(MAX_REGISTERS_LINE);
+    limit_registers(&mut module, linked.and_then(|most| most.parse().ok()));
     Ok(Arc::new(module))
 }
 
@@ -428,7 +453,8 @@ unsafe fn load(
         return Err(Failure::invalid("module is null"));
     }
     // SAFETY: the C interface's contract.
-    let parsed = unsafe { image_text(image) }.and_then(|text| parse(call, text));
+    let parsed =
+        unsafe { image_text(image) }.and_then(|text| parse(call, text, logs.max_registers));
     let loaded =
         parsed.and_then(|parsed| instantiate(call, &mut call.machine.state(), context, &parsed));
     let error = match &loaded {
@@ -496,7 +522,8 @@ pub(super) unsafe fn cuModuleLoadFatBinary(
 }
 
 pub(super) unsafe fn cuModuleUnload(call: &Call<'_>, hmod: Handle) -> Outcome {
-    let (state, _) = call.current()?;
+    // The module's own context counts: programs unload after they have popped it.
+    let state = call.state()?;
     let module = number(hmod);
     let Some(context) = state.modules.get(&module).map(|module| module.context) else {
         return Err(state.unknown("module", module));

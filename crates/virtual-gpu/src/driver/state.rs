@@ -46,8 +46,10 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     /// Whether it is the device's primary context.
     pub(crate) primary: bool,
-    /// How often the primary context is retained; 1 for others.
+    /// How often the primary context is retained.
     pub(crate) retained: u32,
+    /// Whether it can be used; a primary context only between a retain and the next reset or last release.
+    pub(crate) active: bool,
     /// Flags that it was made with.
     pub(crate) flags: u32,
     /// Why every call fails from now on.
@@ -204,6 +206,7 @@ impl State {
             quarantine: settings.quarantine,
             uninitialized: settings.checks.uninitialized,
             races: settings.checks.stream_races,
+            strict: settings.checks.strict,
         };
         let mut state = State {
             machine,
@@ -275,7 +278,8 @@ impl State {
         let context = Context {
             device,
             primary,
-            retained: u32::from(!primary),
+            retained: 0,
+            active: !primary,
             flags,
             failure: None,
             legacy,
@@ -331,7 +335,7 @@ impl State {
     /// A context that lives.
     pub(crate) fn context(&self, handle: u64) -> Outcome<&Context> {
         match self.contexts.get(&handle) {
-            Some(context) if context.retained > 0 => Ok(context),
+            Some(context) if context.active => Ok(context),
             Some(_) => Err(Failure::new(
                 code::CONTEXT_IS_DESTROYED,
                 "the primary context is not active: it was released or reset",
@@ -355,6 +359,11 @@ impl State {
     pub(crate) fn context_mut(&mut self, handle: u64) -> Outcome<&mut Context> {
         self.context(handle)?;
         Ok(self.contexts.get_mut(&handle).expect("checked above"))
+    }
+
+    /// Whether the handle is one of a default stream, which stands for a stream of the current context.
+    pub(crate) fn is_default_stream(handle: u64) -> bool {
+        handle <= 2
     }
 
     /// The stream that a handle stands for in a context: 0 and 1 are the default stream, 2 the thread's.

@@ -55,7 +55,7 @@ pub(super) unsafe fn cuStreamCreateWithPriority(
 pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Outcome {
     let mut state = call.state()?;
     let stream = number(h_stream);
-    if stream <= 2 {
+    if State::is_default_stream(stream) {
         return Err(Failure::new(
             code::INVALID_HANDLE,
             "default streams cannot be destroyed",
@@ -79,9 +79,16 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
     }
 }
 
-/// The stream of a handle, in the current context if it is a default stream.
-fn stream<'m>(call: &'m Call<'_>, h_stream: Handle) -> Outcome<(MutexGuard<'m, State>, u64)> {
-    let (mut state, context) = call.current()?;
+/// The stream of a handle, in the current context if it is a default stream; others know their context.
+pub(super) fn stream<'m>(
+    call: &'m Call<'_>,
+    h_stream: Handle,
+) -> Outcome<(MutexGuard<'m, State>, u64)> {
+    let (mut state, context) = if State::is_default_stream(number(h_stream)) {
+        call.current()?
+    } else {
+        (call.state()?, 0)
+    };
     let stream = call.stream(&mut state, context, h_stream)?;
     Ok((state, stream))
 }

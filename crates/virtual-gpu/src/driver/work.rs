@@ -14,6 +14,7 @@ use super::plan::GraphLaunch;
 use super::transfer::{self, Copy, Fill};
 use crate::check::Order;
 use crate::device::GRID_WORKSPACE;
+use crate::device::attributes::limits;
 use crate::device::view::View;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
@@ -386,6 +387,8 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
             workers: settings.workers,
             seed: settings.seed,
             budget: settings.budget,
+            shared_unit: limits(settings.capability).shared_unit,
+            strict: checks.strict,
             check_uninitialized: checks.uninitialized,
             check_shared_races: checks.shared_races,
             count_memory: settings.count_memory,

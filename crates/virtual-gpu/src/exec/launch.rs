@@ -40,6 +40,10 @@ pub(crate) struct Options {
     pub(crate) budget: u64,
     /// Whether reads of bytes that were never written are faults.
     pub(crate) check_uninitialized: bool,
+    /// Bytes of a unit that shared memory is given out in.
+    pub(crate) shared_unit: u32,
+    /// Whether what is wrong and goes well on hardware is a fault, see [`crate::machine::Checks::strict`].
+    pub(crate) strict: bool,
     /// Whether unordered accesses to shared memory are faults.
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.

@@ -46,7 +46,9 @@ fn value_of(core: &Core<'_>, special: Special, lane: usize) -> u32 {
         Special::LanemaskGt => !(bit - 1 | bit),
         Special::LanemaskGe => !(bit - 1),
         Special::DynamicSharedSize => launch.dynamic_shared,
-        Special::TotalSharedSize => core.shared_bytes,
+        Special::TotalSharedSize => core
+            .shared_bytes
+            .next_multiple_of(launch.options.shared_unit),
         Special::WarpSize => WARP as u32,
         // PTX leaves these to the driver: the first two are the address of a cooperative launch's workspace.
         Special::Env(1) => (launch.grid_workspace >> 32) as u32,

@@ -43,10 +43,11 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             form.modifiers.join(".")
         )));
     }
-    if let Some(name) = form.take_any(&["bulk", "mbarrier"]) {
-        return Err(Refusal::new(format!(
-            "cp.async.{name} is not supported: it needs mbarrier objects"
-        )));
+    if form.take("bulk") {
+        return Err(Refusal::new("cp.async.bulk is not supported"));
+    }
+    if form.take("mbarrier") {
+        return super::mbarrier::decode_copy_arrive(form, builder);
     }
     if let Some(wait) = form.take_any(&["commit_group", "wait_group", "wait_all"]) {
         builder.class = Class::Sync;
@@ -253,9 +254,15 @@ struct WaitAll;
 impl Handler for WaitAll {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        commit(core);
-        perform(core, inst, 0)
+        perform_all(core, inst)
     }
+}
+
+/// Performs all copies of the mask's lanes.
+#[inline(always)]
+pub(super) fn perform_all(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    commit(core);
+    perform(core, inst, 0)
 }
 
 /// Performs the copies of the mask's lanes but those of their last `pending` groups.

@@ -244,6 +244,16 @@ pub(super) fn park(core: &mut Core<'_>, inst: &Inst) -> Flow {
     Flow::Schedule
 }
 
+/// Warp instructions that a wait in vain costs, so that an endless one meets the budget.
+const WAIT_COST: u64 = 64;
+
+/// Lets the group, which has looked for something in vain, go on when the block's other warps have had their turn.
+pub(super) fn let_others_run(core: &mut Core<'_>) -> Flow {
+    core.fuel = core.fuel.saturating_sub(WAIT_COST);
+    core.state = GroupState::Waiting;
+    Flow::Schedule
+}
+
 /// Whether all 32 lanes are here, for an instruction that a whole warp executes; if not, what to return.
 #[inline(always)]
 pub(super) fn whole_warp(core: &mut Core<'_>, inst: &Inst) -> Result<(), Flow> {

@@ -1,5 +1,6 @@
 //! Branches, calls and returns, and what ends or delays a thread.
 
+use super::barrier::let_others_run;
 use super::memory;
 use crate::decode::builder::{Place, Successor};
 use crate::decode::{Builder, Form, Refusal};
@@ -209,7 +210,7 @@ impl Handler for Yield {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, _inst: &Inst) -> Flow {
         core.yielded = true;
-        Flow::Next
+        let_others_run(core)
     }
 }
 

@@ -96,6 +96,7 @@ fn calls_and_small_launches() {
                 shared_races: true,
                 stream_races: true,
                 leaks: true,
+                strict: true,
             },
         ),
     ] {

@@ -131,7 +131,7 @@ impl Gpu {
                 uninitialized: true,
                 shared_races: true,
                 stream_races: true,
-                leaks: false,
+                ..Checks::default()
             },
             log: Sink::Stderr,
             ..Settings::default()

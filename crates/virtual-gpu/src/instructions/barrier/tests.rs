@@ -99,3 +99,18 @@ fn misuse_is_a_named_fault() {
         assert!(fault.to_string().contains(expected), "{body}: {fault}");
     }
 }
+
+#[test]
+fn a_warp_that_spins_lets_the_next_one_run() {
+    // The first warp reads shared memory until the second has written to it, without and with a pause.
+    for pause in ["", "nanosleep.u32 100;\n"] {
+        let body = format!(
+            "mov.u32 %x0, %tid.x;\nsetp.eq.u32 %p0, %x0, 0;\n@%p0 st.shared.u32 [s], 0;\nbar.sync 0;\n\
+             setp.lt.u32 %p1, %x0, 32;\n@%p1 bra SPIN;\nst.volatile.shared.u32 [s], 9;\nbra DONE;\n\
+             SPIN:\n{pause}ld.volatile.shared.u32 %o0, [s];\nsetp.eq.u32 %p2, %o0, 0;\n@%p2 bra SPIN;\nDONE:\n"
+        );
+        let mut trial = Trial::new(body);
+        (trial.threads, trial.outputs) = (64, 1);
+        assert_eq!(trial.done().outputs[0][..32], [9; 32]);
+    }
+}
