@@ -6,7 +6,7 @@ use crate::decode;
 use crate::rig::{Bytes, Rig};
 
 /// Every PTX text of the corpus, by name.
-fn texts() -> Vec<(String, String)> {
+pub(crate) fn texts() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx");
     let mut texts: Vec<(String, String)> = std::fs::read_dir(folder)
         .expect("the corpus is part of the crate")

@@ -11,4 +11,6 @@ pub(crate) mod memory;
 mod pool;
 mod rendezvous;
 mod special;
+#[cfg(test)]
+mod tests;
 pub(crate) mod warp;

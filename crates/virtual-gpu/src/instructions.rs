@@ -11,9 +11,11 @@ mod convert;
 #[cfg(test)]
 mod exact;
 mod float;
+mod grammar;
 mod half_float;
 mod integer;
 mod matrix;
+mod mbarrier;
 mod memory;
 pub(crate) mod moves;
 pub(crate) mod print;
@@ -24,13 +26,14 @@ pub(crate) mod table;
 pub(crate) mod trial;
 mod warp;
 
-pub(crate) use memory::Access;
+pub(crate) use memory::{Access, load_local};
 
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::Class;
 
 /// Decodes one instruction.
 pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    grammar::check(form, builder)?;
     builder.class = Class::Other;
     match form.opcode {
         "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max"
@@ -65,6 +68,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "bar" | "barrier" | "membar" | "fence" => barrier::decode(form, builder),
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => warp::decode(form, builder),
         "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => matrix::decode(form, builder),
+        "mbarrier" => mbarrier::decode(form, builder),
         "cp" => async_copy::decode(form, builder),
         other => Err(Refusal::new(format!(
             "the instruction {other} is not supported"

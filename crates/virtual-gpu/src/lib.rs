@@ -25,6 +25,8 @@ mod device;
 pub mod driver;
 mod exec;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod instructions;
 pub mod machine;
 pub mod ptx;

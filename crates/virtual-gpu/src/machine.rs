@@ -12,14 +12,15 @@ pub(crate) mod settings;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
 pub use counters::{Counters, KernelCounters};
 pub use environment::{EnvironmentVariable, VARIABLES};
 pub use settings::{Checks, InjectedFaults, Settings, Sink, Streams};
 
+use crate::device::address_space::Origin;
 use crate::device::range_of;
 use crate::driver::state::State;
 use counters::Tally;
@@ -34,12 +35,27 @@ pub struct Machine {
     state: Mutex<State>,
     /// Told when a command has ended.
     pub(crate) progress: Condvar,
-    /// Whether `cuInit` was called.
-    pub(crate) initialized: AtomicBool,
+    /// 0 before `cuInit`, then one more than [`forks`] said.
+    initialized: AtomicU64,
     tally: Tally,
     log: Log,
     /// When the machine was made, for timers.
     pub(crate) start: Instant,
+}
+
+/// How often the process has been forked off others that used a machine.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts forks, in the child, from the first call on.
+fn watch_forks() {
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static WATCH: Once = Once::new();
+    // SAFETY: the handler only touches an atomic number.
+    WATCH.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+    });
 }
 
 thread_local! {
@@ -58,12 +74,27 @@ impl Machine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State::new(&settings, own.clone())),
             progress: Condvar::new(),
-            initialized: AtomicBool::new(false),
+            initialized: AtomicU64::new(0),
             tally: Tally::default(),
             log,
             start: Instant::now(),
             settings,
         }))
+    }
+
+    /// `cuInit`: false if it was called before the process was forked off, which leaves a machine unusable.
+    pub(crate) fn initialize(&self) -> bool {
+        watch_forks();
+        let now = FORKS.load(Ordering::Relaxed) + 1;
+        let before = self
+            .initialized
+            .compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        before.is_ok() || before == Err(now)
+    }
+
+    /// Whether `cuInit` was called, in this process.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.initialized.load(Ordering::Acquire) == FORKS.load(Ordering::Relaxed) + 1
     }
 
     /// Makes driver calls of this thread go to the machine until the guard is dropped. Guards nest.
@@ -161,8 +192,16 @@ impl Machine {
         match range_of(address) {
             Some(index) if index == device => state.describe(address),
             Some(index) if index < state.devices.len() => {
+                let found = state.devices[index].memory.find(address);
+                let pool = found
+                    .is_some_and(|(_, allocation)| matches!(allocation.origin, Origin::Pool(_)));
+                let missing = if pool {
+                    "without access to its pool (cuMemPoolSetAccess)"
+                } else {
+                    "without peer access"
+                };
                 format!(
-                    "the address is device {index}'s, without peer access; {}",
+                    "the address is device {index}'s, {missing}; {}",
                     state.describe(address)
                 )
             }

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::decode;
+use crate::device::address_space::Policy;
+use crate::device::heap::Heap;
+use crate::device::{HEAP_INDEX, range_of};
 use crate::exec::code::Kernel;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
@@ -23,12 +26,14 @@ pub(crate) struct Rig {
     kernels: HashMap<u32, Arc<Kernel>>,
     /// How kernels are run.
     pub(crate) options: Options,
+    /// Bytes of the heap of device code; each launch has a new one.
+    pub(crate) heap_bytes: u64,
     /// What kernels have printed.
     pub(crate) printed: Mutex<String>,
 }
 
 /// Device memory of a rig: each buffer a region.
-struct Buffers(Vec<Region>);
+struct Buffers(Vec<Region>, Heap);
 
 // SAFETY: the buffers outlive the launch; kernels under test write from several threads only where they mean to.
 unsafe impl Sync for Buffers {}
@@ -36,13 +41,27 @@ unsafe impl Sync for Buffers {}
 // SAFETY: regions are the rig's buffers, which live longer than the launch.
 unsafe impl Memory for Buffers {
     fn region(&self, address: u64) -> Option<Region> {
+        if range_of(address) == Some(HEAP_INDEX) {
+            return self.1.region(address);
+        }
         self.0
             .iter()
             .copied()
             .find(|region| region.start <= address && address < region.end)
     }
 
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        self.1.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        self.1.free(address)
+    }
+
     fn describe(&self, address: u64) -> String {
+        if range_of(address) == Some(HEAP_INDEX) {
+            return self.1.describe(address);
+        }
         format!("no buffer holds {address:#x}")
     }
 }
@@ -68,8 +87,13 @@ impl Rig {
     /// Parses a text and gives its variables memory.
     pub(crate) fn new(text: &str) -> Rig {
         let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        Rig::of(Arc::new(module))
+    }
+
+    /// Gives a module's variables memory.
+    pub(crate) fn of(module: Arc<ptx::ast::Module>) -> Rig {
         let mut rig = Rig {
-            module: Arc::new(module),
+            module,
             addresses: Vec::new(),
             buffers: Vec::new(),
             lengths: Vec::new(),
@@ -78,6 +102,8 @@ impl Rig {
                 workers: 1,
                 seed: None,
                 budget: 1 << 32,
+                shared_unit: 128,
+                strict: true,
                 check_uninitialized: false,
                 check_shared_races: false,
                 count_memory: false,
@@ -85,6 +111,7 @@ impl Rig {
                 short_slices: false,
                 stack_limit: 1 << 16,
             },
+            heap_bytes: 1 << 20,
             printed: Mutex::default(),
         };
         let module = rig.module.clone();
@@ -95,19 +122,13 @@ impl Rig {
         for (variable, &address) in module.variables.iter().zip(&rig.addresses.clone()) {
             let size = variable.ty.size() as usize;
             for (index, init) in variable.init.iter().enumerate() {
-                let bits = match init {
-                    ptx::ast::Init::Bits(bits) => *bits,
-                    ptx::ast::Init::Address {
-                        symbol: ptx::ast::Symbol::Function(function),
-                        ..
-                    } => crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(*function),
-                    ptx::ast::Init::Address {
-                        symbol: ptx::ast::Symbol::Module(other),
-                        offset,
-                        ..
-                    } => rig.addresses[*other as usize].wrapping_add(*offset as u64),
-                    ptx::ast::Init::Address { .. } => panic!("an address of {init:?}"),
-                };
+                let bits = init.bits(|symbol| match symbol {
+                    ptx::ast::Symbol::Function(function) => {
+                        crate::exec::code::FUNCTION_WINDOW + 16 * u64::from(function)
+                    }
+                    ptx::ast::Symbol::Module(other) => rig.addresses[other as usize],
+                    other => panic!("an address of {other:?}"),
+                });
                 rig.write(address + (index * size) as u64, &bits.to_le_bytes()[..size]);
             }
         }
@@ -183,7 +204,15 @@ impl Rig {
                 shadow: std::ptr::null(),
             },
         );
-        let memory = Buffers(regions.collect());
+        let policy = Policy {
+            strict: true,
+            alignment: 16,
+            poison: 1 << 20,
+            quarantine: 0,
+            uninitialized: self.options.check_uninitialized,
+            races: false,
+        };
+        let memory = Buffers(regions.collect(), Heap::new(self.heap_bytes, policy));
         launch::run(&Launch {
             kernel: &kernel,
             grid,
@@ -191,6 +220,7 @@ impl Rig {
             dynamic_shared,
             params: &block,
             memory: &memory,
+            grid_workspace: 0,
             host: self,
             order: None,
             options: self.options.clone(),

@@ -1,6 +1,9 @@
 //! Races in shared memory. Each warp has a vector clock: what it knows of the others through barriers. Two accesses of
 //! a byte by different warps, one of them a write, race unless the later warp knows of the earlier access. Lanes of one
 //! warp race unless the warp has synchronised (`__syncwarp`, a shuffle, a vote) between the accesses.
+//! Writes of the same value do not race with each other: the outcome is the same in any order.
+
+use std::collections::HashMap;
 
 /// A thread at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +26,8 @@ struct Cell {
     write: Stamp,
     reads: [Stamp; 2],
     written: bool,
+    /// What was written last, if that is known.
+    value: Option<u8>,
     /// Copies that are under way to it (`cp.async` not waited for).
     pending: u8,
 }
@@ -47,6 +52,8 @@ pub(crate) enum Finding {
 #[derive(Debug, Default)]
 pub(crate) struct SharedShadow {
     cells: Vec<Cell>,
+    /// What those knew who arrived at `mbarrier` objects, by offset.
+    arrived: HashMap<u32, Vec<u32>>,
 }
 
 impl SharedShadow {
@@ -54,6 +61,24 @@ impl SharedShadow {
     pub(crate) fn new(bytes: u32) -> SharedShadow {
         SharedShadow {
             cells: vec![Cell::default(); bytes as usize],
+            arrived: HashMap::new(),
+        }
+    }
+
+    /// A warp arrives at an `mbarrier` object: those that wait for it will know what the warp knows.
+    pub(crate) fn release(&mut self, offset: u32, clock: &mut [u32], warp: u32) {
+        let known = self.arrived.entry(offset).or_default();
+        known.resize(known.len().max(clock.len()), 0);
+        join(known, clock);
+        if let Some(time) = clock.get_mut(warp as usize) {
+            *time += 1;
+        }
+    }
+
+    /// A warp sees that a phase of an `mbarrier` object has ended.
+    pub(crate) fn acquire(&self, offset: u32, clock: &mut [u32]) {
+        if let Some(known) = self.arrived.get(&offset) {
+            join(clock, known);
         }
     }
 
@@ -73,7 +98,8 @@ impl SharedShadow {
         }
     }
 
-    /// Remembers an access; `clock` is what the warp knows of the others' times. Says what is wrong, with the offset.
+    /// Remembers an access; `clock` is what the warp knows of the others' times. `values` are the bytes that
+    /// are written, where they are known. Says what is wrong, with the offset.
     pub(crate) fn access(
         &mut self,
         offset: u32,
@@ -82,6 +108,7 @@ impl SharedShadow {
         stamp: Stamp,
         clock: &[u32],
         races: bool,
+        values: Option<&[u8]>,
     ) -> Option<(u32, Finding)> {
         let unordered = |other: &Stamp| {
             if other.time == 0 || other.atomic && stamp.atomic {
@@ -112,7 +139,10 @@ impl SharedShadow {
             if reads && !cell.written {
                 report(Finding::Uninitialized);
             }
-            if races && unordered(&cell.write) {
+            let value = values.and_then(|values| values.get(index - offset as usize).copied());
+            // Whichever of two equal bytes is written last, the outcome is the same.
+            let same = write && value.is_some() && value == cell.value;
+            if races && !same && unordered(&cell.write) {
                 report(Finding::Race {
                     other: cell.write,
                     other_wrote: true,
@@ -130,6 +160,7 @@ impl SharedShadow {
                 cell.write = stamp;
                 cell.reads = [Stamp::default(); 2];
                 cell.written = true;
+                cell.value = value;
             } else if cell.reads[0].warp != stamp.warp || cell.reads[0].lane != stamp.lane {
                 cell.reads[1] = cell.reads[0];
                 cell.reads[0] = stamp;
@@ -139,4 +170,12 @@ impl SharedShadow {
         }
         found
     }
+}
+
+/// Learns what another clock knows.
+fn join(clock: &mut [u32], other: &[u32]) {
+    clock
+        .iter_mut()
+        .zip(other)
+        .for_each(|(time, other)| *time = (*time).max(*other));
 }

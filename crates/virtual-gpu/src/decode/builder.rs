@@ -33,7 +33,13 @@ pub(crate) struct Form<'m> {
 impl<'m> Form<'m> {
     /// Splits an instruction's name.
     pub(crate) fn new(name: &'m str, operands: &'m [Operand]) -> Form<'m> {
-        let mut parts = name.split('.');
+        // Modifiers may stand apart, with spaces and comments between.
+        let mut parts = name.split('.').map(|part| {
+            let end = part.find(|letter: char| {
+                !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | ':')
+            });
+            &part[..end.unwrap_or(part.len())]
+        });
         let opcode = parts.next().unwrap_or_default();
         Form {
             opcode,
@@ -210,6 +216,8 @@ pub(crate) struct Builder<'m> {
     pub(crate) calls: Vec<CallSite>,
     /// Tables of `brx.idx`.
     pub(crate) branch_tables: Vec<Vec<u32>>,
+    /// Bytes of the function's local memory so far; calls of registers and constants take more.
+    pub(crate) local_end: u64,
     /// Texts that immediates refer to.
     pub(crate) texts: Vec<String>,
     /// Extensions of results into wider registers, emitted behind the step that makes the result.
@@ -249,6 +257,7 @@ impl<'m> Builder<'m> {
             class: Class::Other,
             calls: Vec::new(),
             branch_tables: Vec::new(),
+            local_end: 0,
             texts: Vec::new(),
             pending: Vec::new(),
         }

@@ -6,6 +6,11 @@ use super::kernel::ends;
 /// Of each value, the first and the last step of its life; `None` for one that nothing reads or writes.
 pub(super) type Lifetimes = Vec<Option<(u32, u32)>>;
 
+/// The most words of 64 bits that a set of values for each block may take.
+const MOST_WORDS: usize = 1 << 23;
+/// The most words to go through until the sets are right.
+const MOST_WORK: usize = 1 << 32;
+
 /// The lifetimes of registers and temporaries. One stretch per value, which covers every step at which it is live.
 pub(super) fn lifetimes(builder: &Builder<'_>, labels: &[u32]) -> Lifetimes {
     let steps = &builder.steps;
@@ -18,6 +23,13 @@ pub(super) fn lifetimes(builder: &Builder<'_>, labels: &[u32]) -> Lifetimes {
         )
     };
     let words = builder.values.len().div_ceil(64);
+    // What no compiler writes is not worth the time: its values live everywhere.
+    let round = words * blocks.len();
+    let everywhere = || vec![Some((0, steps.len().saturating_sub(1) as u32)); builder.values.len()];
+    if round > MOST_WORDS {
+        return everywhere();
+    }
+    let mut rounds_left = MOST_WORK / round.max(1);
     let mut uses = vec![0u64; words * blocks.len()];
     let mut kills = vec![0u64; words * blocks.len()];
     for (number, block) in blocks.iter().enumerate() {
@@ -47,6 +59,10 @@ pub(super) fn lifetimes(builder: &Builder<'_>, labels: &[u32]) -> Lifetimes {
     let mut changed = true;
     while changed {
         changed = false;
+        match rounds_left.checked_sub(1) {
+            Some(left) => rounds_left = left,
+            None => return everywhere(),
+        }
         for number in (0..blocks.len()).rev() {
             let base = number * words;
             for &successor in &blocks[number].successors {

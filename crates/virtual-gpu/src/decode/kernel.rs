@@ -257,11 +257,6 @@ fn decode_function(
             .map(|(&place, variable)| (place as u32, variable.size.unwrap_or(0) as u32))
             .collect()
     };
-    let local_bytes = u32::try_from(local.end)
-        .ok()
-        .filter(|&bytes| bytes <= 1 << 20)
-        .ok_or(())
-        .map_err(too_large)?;
     let param_bytes = u32::try_from(block.end)
         .ok()
         .filter(|&bytes| bytes <= 1 << 16)
@@ -279,6 +274,9 @@ fn decode_function(
     });
 
     let mut builder = Builder::new(module, function, body, layout);
+    builder.local_end = local.end;
+    let decoded = register_parameters(&mut builder);
+    decoded.map_err(|Refusal(message)| error(function.line, &function.name, message))?;
     // Of each instruction, its first step.
     let mut starts = Vec::with_capacity(body.instructions.len() + 1);
     for (number, instruction) in body.instructions.iter().enumerate() {
@@ -302,6 +300,11 @@ fn decode_function(
     instructions::decode(&mut form, &mut builder)
         .map_err(|Refusal(message)| error(function.line, "ret", message))?;
 
+    let local_bytes = u32::try_from(builder.local_end)
+        .ok()
+        .filter(|&bytes| bytes <= 1 << 20)
+        .ok_or(())
+        .map_err(too_large)?;
     let labels: Vec<u32> = body
         .labels
         .iter()
@@ -324,6 +327,22 @@ fn decode_function(
     code.params = param_spans;
     code.returns = return_spans;
     Ok(code)
+}
+
+/// Loads the parameters that are registers, which a call leaves in memory as it does the others.
+fn register_parameters(builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    let body = builder.body;
+    if body.instructions.is_empty() {
+        return Ok(());
+    }
+    for &(index, register) in &body.register_params {
+        let (ty, place) = (
+            builder.function.params[index as usize].ty,
+            builder.layout.params[index as usize],
+        );
+        instructions::load_local(builder, &Operand::Register(register), ty, place)?;
+    }
+    Ok(())
 }
 
 /// Turns steps into instructions, with the slots that registers were given.

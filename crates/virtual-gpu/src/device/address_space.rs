@@ -8,10 +8,8 @@ use super::range_base;
 use crate::check::Shadow;
 use crate::exec::memory::Region;
 
-/// Allocations start at multiples of this.
+/// Allocations of a device start at multiples of this.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// Unused bytes behind each allocation, at least.
-const GUARD: u64 = 512;
 /// Freed memory of at least this size goes back to the operating system at once.
 const DISCARD: u64 = 128 << 10;
 /// Freed allocations that are remembered by name for messages.
@@ -30,15 +28,45 @@ pub(crate) enum Origin {
     Pool(u64),
     /// A module's variable.
     Module,
+    /// `malloc` of device code.
+    Heap,
     /// Physical memory of `cuMemCreate`; not accessible by its own address.
     Physical,
+    /// A node of a graph, which keeps the address while the memory comes and goes.
+    Graph,
+}
+
+impl Origin {
+    /// What messages call the function that allocated.
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Origin::Direct => "cuMemAlloc",
+            Origin::Pool(_) => "cuMemAllocAsync",
+            Origin::Module => "the load of a module",
+            Origin::Heap => "malloc of device code",
+            Origin::Physical => "cuMemCreate",
+            Origin::Graph => "a graph",
+        }
+    }
+}
+
+/// Bytes that an allocation of a device takes of its capacity.
+pub(crate) fn rounded(size: u64) -> Option<u64> {
+    rounded_to(ALIGNMENT, size)
+}
+
+fn rounded_to(alignment: u64, size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(alignment)
+        .map(|bytes| bytes.max(alignment))
 }
 
 /// A live allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
-    /// Bytes that were asked for; the bounds that kernels are held to.
+    /// Bytes that were asked for.
     pub(crate) size: u64,
+    /// Bytes that kernels may use: those asked for, or all of the last unit.
+    pub(crate) usable: u64,
     /// Bytes that it takes from the address space, guard included.
     span: u64,
     /// Host memory of its first byte.
@@ -62,7 +90,7 @@ impl Allocation {
     pub(crate) fn region(&self, start: u64) -> Region {
         Region {
             start,
-            end: start + self.size,
+            end: start + self.usable,
             host: self.host.0 as *mut u8,
             writable: self.writable,
             shadow: self.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
@@ -82,6 +110,8 @@ struct Freed {
 /// How memory is given out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
+    /// Allocations start at multiples of this, with at least as many unused bytes behind each.
+    pub(crate) alignment: u64,
     /// Bytes of an allocation that are filled with a pattern.
     pub(crate) poison: u64,
     /// Bytes of freed addresses that are not given out again.
@@ -90,6 +120,8 @@ pub(crate) struct Policy {
     pub(crate) uninitialized: bool,
     /// Whether races between commands are looked for.
     pub(crate) races: bool,
+    /// Whether kernels are held to the bytes that were asked for, rather than to the units that hardware gives out.
+    pub(crate) strict: bool,
 }
 
 /// Allocations by their first address.
@@ -105,6 +137,8 @@ pub(crate) struct AddressSpace {
     used: u64,
     /// Most bytes that were ever in use.
     peak: u64,
+    /// Bytes that pools keep for allocations to come.
+    kept: u64,
     arena: Option<Arc<Arena>>,
     /// Offset behind everything that was ever given out.
     top: u64,
@@ -117,7 +151,8 @@ pub(crate) struct AddressSpace {
     quarantined: u64,
     /// Freed allocations that messages may name, by address.
     remembered: BTreeMap<u64, Freed>,
-    remembered_order: VecDeque<u64>,
+    /// Their addresses and the calls that freed them, the oldest first.
+    remembered_order: VecDeque<(u64, u64)>,
 }
 
 impl AddressSpace {
@@ -129,6 +164,7 @@ impl AddressSpace {
             policy,
             used: 0,
             peak: 0,
+            kept: 0,
             arena: None,
             top: 0,
             free: BTreeMap::new(),
@@ -155,6 +191,16 @@ impl AddressSpace {
         self.peak
     }
 
+    /// Bytes that are neither in use nor kept by pools.
+    pub(crate) fn available(&self) -> u64 {
+        self.capacity - self.used - self.kept
+    }
+
+    /// Changes how much pools keep.
+    pub(crate) fn keep(&mut self, more: u64, less: u64) {
+        self.kept = (self.kept + more).saturating_sub(less);
+    }
+
     /// What is allocated, as it is now.
     pub(crate) fn live(&self) -> &Arc<Live> {
         &self.live
@@ -174,15 +220,62 @@ impl AddressSpace {
         id: u64,
         call: u64,
     ) -> Option<u64> {
-        let rounded = size.checked_next_multiple_of(ALIGNMENT)?.max(ALIGNMENT);
-        if rounded > self.capacity.checked_sub(self.used)? {
+        if self.rounded(size)? > self.available() {
             return None;
         }
-        let span = rounded + GUARD;
-        let offset = self.place(span)?;
-        let host = self.arena.as_ref()?.at(offset as usize);
-        let poison = size.min(self.policy.poison) as usize;
-        // SAFETY: the arena holds `size` bytes from the offset on, which nobody else uses.
+        let start = self.withhold(size)?;
+        self.occupy(start, size, origin, context, id, call)?;
+        Some(start)
+    }
+
+    /// Bytes that an allocation takes of the capacity.
+    fn rounded(&self, size: u64) -> Option<u64> {
+        rounded_to(self.policy.alignment, size)
+    }
+
+    /// Takes addresses for an allocation that is not made yet; `None` if none are left.
+    pub(crate) fn withhold(&mut self, size: u64) -> Option<u64> {
+        let span = self.rounded(size)?.checked_add(self.policy.alignment)?;
+        Some(self.base + self.place(span)?)
+    }
+
+    /// Gives addresses back that were withheld and hold no allocation.
+    pub(crate) fn give_back(&mut self, start: u64, size: u64, call: u64) {
+        let span = self.rounded(size).unwrap_or(0) + self.policy.alignment;
+        self.forget(Freed {
+            start,
+            size,
+            span,
+            call,
+        });
+    }
+
+    /// An allocation that a graph has made, and that no graph keeps the address of any more, is as any other.
+    pub(crate) fn disown(&mut self, start: u64) {
+        if let Some(allocation) = Arc::make_mut(&mut self.live).get_mut(&start) {
+            allocation.origin = Origin::Direct;
+        }
+    }
+
+    /// Makes an allocation at addresses that were withheld for it; `None` if there is too little memory.
+    pub(crate) fn occupy(
+        &mut self,
+        start: u64,
+        size: u64,
+        origin: Origin,
+        context: u64,
+        id: u64,
+        call: u64,
+    ) -> Option<()> {
+        let rounded = self.rounded(size)?;
+        if rounded > self.available() || self.live.contains_key(&start) {
+            return None;
+        }
+        let span = rounded + self.policy.alignment;
+        let host = self.arena.as_ref()?.at((start - self.base) as usize);
+        let usable = if self.policy.strict { size } else { rounded };
+        let poison = usable.min(self.policy.poison) as usize;
+        // SAFETY: the arena holds `rounded` bytes from the offset on, which nobody else uses.
         unsafe { host.write_bytes(0xff, poison) };
         let Policy {
             uninitialized,
@@ -190,10 +283,11 @@ impl AddressSpace {
             ..
         } = self.policy;
         let shadow = (uninitialized || races)
-            .then(|| Arc::new(Shadow::new(size as usize, uninitialized, races)));
+            .then(|| Arc::new(Shadow::new(usable as usize, uninitialized, races)));
         let host = HostAddress(host as usize);
         let allocation = Allocation {
             size,
+            usable,
             span,
             host,
             writable: true,
@@ -203,11 +297,16 @@ impl AddressSpace {
             id,
             call,
         };
-        let start = self.base + offset;
         Arc::make_mut(&mut self.live).insert(start, allocation);
         self.used += rounded;
         self.peak = self.peak.max(self.used);
-        Some(start)
+        Some(())
+    }
+
+    /// New allocations are no longer checked for uninitialised reads and races.
+    pub(crate) fn end_checks(&mut self) {
+        self.policy.uninitialized = false;
+        self.policy.races = false;
     }
 
     /// Takes back the allocation that starts at an address; `None` if there is none.
@@ -216,7 +315,7 @@ impl AddressSpace {
             return None;
         }
         let allocation = Arc::make_mut(&mut self.live).remove(&start)?;
-        self.used -= allocation.span - GUARD;
+        self.used -= allocation.span - self.policy.alignment;
         if allocation.size >= DISCARD
             && let Some(arena) = &self.arena
         {
@@ -228,20 +327,35 @@ impl AddressSpace {
             span: allocation.span,
             call,
         };
+        if allocation.origin == Origin::Graph {
+            self.remember(freed);
+        } else {
+            self.forget(freed);
+        }
+        Some(allocation)
+    }
+
+    /// Freed addresses come into quarantine.
+    fn forget(&mut self, freed: Freed) {
         self.quarantine.push_back(freed);
         self.quarantined += freed.span;
         while self.quarantined > self.policy.quarantine {
             self.end_quarantine();
         }
-        self.remembered.insert(start, freed);
-        self.remembered_order.push_back(start);
+        self.remember(freed);
+    }
+
+    /// Keeps the name of a freed allocation for messages.
+    fn remember(&mut self, freed: Freed) {
+        self.remembered.insert(freed.start, freed);
+        self.remembered_order.push_back((freed.start, freed.call));
         if self.remembered_order.len() > REMEMBERED
-            && let Some(oldest) = self.remembered_order.pop_front()
-            && !self.remembered_order.contains(&oldest)
+            && let Some((start, call)) = self.remembered_order.pop_front()
+            // The address may have been freed again since.
+            && self.remembered.get(&start).is_some_and(|freed| freed.call == call)
         {
-            self.remembered.remove(&oldest);
+            self.remembered.remove(&start);
         }
-        Some(allocation)
     }
 
     /// The allocation that an address lies in, with its first address. One of no bytes holds its own address.
@@ -276,7 +390,7 @@ impl AddressSpace {
         .chain(self.remembered.range(..=address).next_back().map(freed))
         .chain(self.remembered.range(address..).next().map(freed));
         let Some((start, size, gone, call)) = around(&mut candidates) else {
-            return "nothing is allocated on the device".to_string();
+            return "nothing is allocated there".to_string();
         };
         let place = match distance(start, size) {
             0 => format!("{} bytes into", address - start),
@@ -284,6 +398,11 @@ impl AddressSpace {
             _ => format!("{} bytes past the end of", address - start - size),
         };
         match gone {
+            // Code of the device made it, not a call of the driver.
+            Some(0) => format!("it is {place} {size} bytes at {start:#x}, which were freed"),
+            None if call == 0 => {
+                format!("it is {place} the allocation of {size} bytes at {start:#x}")
+            }
             Some(call) => format!(
                 "it is {place} {size} bytes at {start:#x}, which were freed (by driver call {call})"
             ),
@@ -360,10 +479,12 @@ mod tests {
 
     fn space(capacity: u64, quarantine: u64) -> AddressSpace {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: 1 << 20,
             quarantine,
             uninitialized: false,
             races: false,
+            strict: true,
         };
         AddressSpace::new(0, capacity, policy)
     }
@@ -380,7 +501,7 @@ mod tests {
             take(&mut space, 100).unwrap(),
         );
         assert_eq!((a % ALIGNMENT, b % ALIGNMENT), (0, 0));
-        assert!(b - a >= 512 + GUARD && a >> 48 == 1);
+        assert!(b - a >= 2 * ALIGNMENT && a >> 48 == 1);
         let region = space.find(a + 99).unwrap().1.region(a);
         // SAFETY: the region has 100 bytes.
         assert_eq!(unsafe { region.host.add(99).read() }, 0xff);

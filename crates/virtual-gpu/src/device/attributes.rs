@@ -12,6 +12,8 @@ pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
 pub(crate) const SHARED_RESERVED: u32 = 1 << 10;
 /// Registers of a multiprocessor and of a block.
 pub(crate) const REGISTERS: u32 = 65536;
+/// Registers of a thread, at most.
+pub(crate) const MAX_REGISTERS: u32 = 255;
 /// Granularity of mapped memory.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 /// Bytes that pitches are multiples of.
@@ -24,6 +26,8 @@ pub(crate) struct Limits {
     pub(crate) shared_multiprocessor: u32,
     /// Shared memory that a block may ask for.
     pub(crate) shared_block: u32,
+    /// Bytes of a unit that shared memory is given out in.
+    pub(crate) shared_unit: u32,
     /// Threads of a multiprocessor.
     pub(crate) threads: u32,
     /// Blocks of a multiprocessor.
@@ -53,6 +57,7 @@ pub(crate) fn limits((major, minor): (u32, u32)) -> Limits {
     Limits {
         shared_multiprocessor,
         shared_block: block,
+        shared_unit: if major >= 8 { 128 } else { 256 },
         threads,
         blocks,
         multiprocessors,

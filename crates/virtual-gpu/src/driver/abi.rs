@@ -97,6 +97,59 @@ pub struct CUDA_KERNEL_NODE_PARAMS {
     pub ctx: Handle,
 }
 
+/// A kernel node of a graph, as CUDA 11 has it.
+#[expect(missing_docs, reason = "the fields of the C structure")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
+    pub func: Handle,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_mem_bytes: c_uint,
+    pub kernel_params: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+}
+
+impl From<CUDA_KERNEL_NODE_PARAMS_v1> for CUDA_KERNEL_NODE_PARAMS {
+    fn from(old: CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
+        CUDA_KERNEL_NODE_PARAMS {
+            func: old.func,
+            grid: old.grid,
+            block: old.block,
+            shared_mem_bytes: old.shared_mem_bytes,
+            kernel_params: old.kernel_params,
+            extra: old.extra,
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        }
+    }
+}
+
+impl From<CUDA_KERNEL_NODE_PARAMS> for CUDA_KERNEL_NODE_PARAMS_v1 {
+    fn from(new: CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v1 {
+        CUDA_KERNEL_NODE_PARAMS_v1 {
+            func: new.func,
+            grid: new.grid,
+            block: new.block,
+            shared_mem_bytes: new.shared_mem_bytes,
+            kernel_params: new.kernel_params,
+            extra: new.extra,
+        }
+    }
+}
+
+/// A node of a graph that allocates; the address is written back.
+#[expect(missing_docs, reason = "the fields of the C structure")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
+    pub pool_props: CUmemPoolProps,
+    pub access_descs: *const CUmemAccessDesc,
+    pub access_desc_count: usize,
+    pub bytesize: usize,
+    pub dptr: u64,
+}
+
 /// A memset node of a graph.
 #[expect(missing_docs, reason = "the fields of the C structure")]
 #[derive(Clone, Copy, Debug)]
@@ -315,6 +368,8 @@ mod tests {
         assert_eq!(size_of::<CUDA_MEMCPY2D>(), 128);
         assert_eq!(size_of::<CUDA_MEMCPY3D>(), 200);
         assert_eq!(size_of::<CUDA_KERNEL_NODE_PARAMS>(), 72);
+        assert_eq!(size_of::<CUDA_KERNEL_NODE_PARAMS_v1>(), 56);
+        assert_eq!(size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>(), 120);
         assert_eq!(size_of::<CUDA_MEMSET_NODE_PARAMS>(), 40);
         assert_eq!(size_of::<CUDA_HOST_NODE_PARAMS>(), 16);
         assert_eq!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>(), 32);

@@ -1,7 +1,6 @@
 //! One call of an entry point: its machine, what every function checks first, and the thread's stack of contexts.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use super::abi::Handle;
@@ -16,7 +15,13 @@ pub(crate) struct Call<'m> {
     pub(crate) machine: &'m Arc<Machine>,
     /// The function.
     pub(crate) function: Function,
+    /// Whether the null stream is the thread's own default stream.
+    pub(crate) per_thread: bool,
 }
+
+/// Handles of the default streams: the context's, and the thread's own.
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
 
 /// Contexts of a thread, by machine; the last is current.
 type Stacks = Vec<(u64, Vec<u64>)>;
@@ -28,8 +33,9 @@ thread_local! {
 impl Call<'_> {
     /// The state, if `cuInit` was called and the caller is no function that a stream called.
     pub(crate) fn state(&self) -> Outcome<MutexGuard<'_, State>> {
-        if !self.machine.initialized.load(Ordering::Acquire) {
-            return Err(Failure::new(code::NOT_INITIALIZED, "call cuInit first"));
+        if !self.machine.is_initialized() {
+            let message = "call cuInit first, and not before the process is forked";
+            return Err(Failure::new(code::NOT_INITIALIZED, message));
         }
         if IN_CALLBACK.get() {
             let message = "a function that a stream calls must not call the driver";
@@ -54,6 +60,17 @@ impl Call<'_> {
         };
         state.context(context)?;
         Ok((state, context))
+    }
+
+    /// The stream of a handle, which may be null in the context given.
+    pub(crate) fn stream(&self, state: &mut State, context: u64, stream: Handle) -> Outcome<u64> {
+        let default = if self.per_thread {
+            PER_THREAD_STREAM
+        } else {
+            LEGACY_STREAM
+        };
+        let named = number(stream);
+        state.stream(context, if named == 0 { default } else { named })
     }
 
     /// The thread's current context, which may be gone.

@@ -8,6 +8,7 @@ use super::abi::{Handle, list, put, put_if};
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
 use super::graph::{Graph, NodeKind};
+use super::plan::Plan;
 use super::state::{State, StreamKind};
 use super::work::Work;
 
@@ -18,7 +19,7 @@ pub(crate) struct Capture {
     origin: u64,
     /// The graph that nodes are added to.
     graph: u64,
-    /// 0 forbids unsafe calls of all threads, 1 of its own, 2 of none.
+    /// Whose unsafe calls it forbids.
     mode: c_uint,
     /// The thread that it began in.
     thread: ThreadId,
@@ -35,6 +36,10 @@ pub(crate) struct Capture {
 // SAFETY: handles are numbers that are never followed.
 unsafe impl Send for Capture {}
 
+/// Modes: unsafe calls are forbidden to all threads, to the capture's own, or to none.
+const GLOBAL: c_uint = 0;
+const RELAXED: c_uint = 2;
+
 thread_local! {
     static MODE: std::cell::Cell<c_uint> = const { std::cell::Cell::new(0) };
 }
@@ -46,49 +51,72 @@ pub(crate) fn invalidate(state: &mut State, capture: u64) {
     }
 }
 
-/// The failure of what a capturing stream cannot do; the capture fails with it.
-pub(crate) fn forbid(state: &mut State, stream: u64, what: &str) -> Failure {
-    if let Some(capture) = state.streams.get(&stream).and_then(|stream| stream.capture) {
-        invalidate(state, capture);
+/// A stream of a capture is destroyed: the capture fails, and is gone if the stream is the one that it began in.
+pub(crate) fn abandon(state: &mut State, handle: u64, stream: u64) {
+    invalidate(state, handle);
+    if state
+        .captures
+        .get(&handle)
+        .is_none_or(|capture| capture.origin != stream)
+    {
+        return;
     }
-    Failure::new(
-        code::STREAM_CAPTURE_UNSUPPORTED,
-        format!("{what}: not permitted while a stream captures"),
-    )
+    let Some(capture) = state.captures.remove(&handle) else {
+        return;
+    };
+    for member in capture.tips.keys() {
+        if let Some(stream) = state.streams.get_mut(member) {
+            stream.capture = None;
+        }
+    }
+    if !capture.callers_graph {
+        super::graph::remove(state, capture.graph);
+    }
 }
 
-/// Fails if a capture in the context forbids something that is not put into a stream.
+/// The failure of what a capturing stream cannot do; the capture fails with it.
+pub(crate) fn forbid(state: &mut State, stream: u64, what: &str) -> Failure {
+    let capture = state.streams.get(&stream).and_then(|stream| stream.capture);
+    refuse(state, capture.unwrap_or(0), what)
+}
+
+/// Fails if a stream of the context captures: what waits for all of them cannot wait for that one.
 pub(crate) fn forbid_in_context(state: &mut State, context: u64, what: &str) -> Outcome {
-    if state.captures.is_empty() {
+    let mut streams = state.streams.values();
+    let capturing = streams.find_map(|stream| stream.capture.filter(|_| stream.context == context));
+    match capturing {
+        None => Ok(()),
+        Some(capture) => Err(refuse(state, capture, what)),
+    }
+}
+
+/// Fails if the thread must not do what might disturb a capture: its own one, unless that is relaxed, or anyone's
+/// global one. `cuThreadExchangeStreamCaptureMode` has a say in it.
+pub(crate) fn forbid_unsafe(state: &mut State, what: &str) -> Outcome {
+    let own_mode = MODE.get();
+    if state.captures.is_empty() || own_mode == RELAXED {
         return Ok(());
     }
     let thread = std::thread::current().id();
     let forbids = |capture: &Capture| {
-        let members = capture
-            .tips
-            .keys()
-            .filter_map(|stream| state.streams.get(stream));
-        let mut own = members
-            .filter(|stream| stream.context == context)
-            .peekable();
-        own.peek().is_some()
-            && (capture.mode == 0
-                || capture.mode == 1 && capture.thread == thread
-                || own.any(|stream| stream.kind == StreamKind::Blocking))
+        // A context that was destroyed has taken its streams along.
+        state.streams.contains_key(&capture.origin)
+            && (capture.thread == thread && capture.mode != RELAXED
+                || capture.mode == GLOBAL && own_mode == GLOBAL)
     };
-    let found = state
-        .captures
-        .iter()
+    let found = (state.captures.iter())
         .find(|(_, capture)| forbids(capture))
         .map(|(handle, _)| *handle);
     match found {
         None => Ok(()),
-        Some(capture) => {
-            invalidate(state, capture);
-            let message = format!("{what}: not permitted while a stream captures");
-            Err(Failure::new(code::STREAM_CAPTURE_UNSUPPORTED, message))
-        }
+        Some(capture) => Err(refuse(state, capture, what)),
     }
+}
+
+fn refuse(state: &mut State, capture: u64, what: &str) -> Failure {
+    invalidate(state, capture);
+    let message = format!("{what}: not permitted while a stream captures");
+    Failure::new(code::STREAM_CAPTURE_UNSUPPORTED, message)
 }
 
 /// Fails if a command of the default stream would have to wait for a capturing stream.
@@ -112,6 +140,28 @@ pub(crate) fn forbid_implicit(state: &mut State, stream: u64) -> Outcome {
 
 /// Takes a command down as a node.
 pub(crate) fn record(state: &mut State, stream: u64, work: Work) -> Outcome {
+    add_node(state, stream, NodeKind::Work(work))
+}
+
+/// Takes the launch of a graph down as a node with a graph of its own.
+pub(crate) fn record_graph(state: &mut State, stream: u64, plan: &Plan) -> Outcome {
+    let memory = |work: &Work| matches!(work, Work::Allocate(_) | Work::Free { .. });
+    if plan.steps.iter().any(|(work, _)| memory(work)) {
+        return Err(forbid(
+            state,
+            stream,
+            "the launch of a graph that allocates or frees memory",
+        ));
+    }
+    let child = super::graph::from_plan(state, plan);
+    let added = add_node(state, stream, NodeKind::Child(child));
+    if added.is_err() {
+        super::graph::remove(state, child);
+    }
+    added
+}
+
+fn add_node(state: &mut State, stream: u64, kind: NodeKind) -> Outcome {
     let Some(capture) = state.streams[&stream].capture else {
         return Ok(());
     };
@@ -122,21 +172,8 @@ pub(crate) fn record(state: &mut State, stream: u64, work: Work) -> Outcome {
         let message = "something that cannot be captured happened before; end the capture";
         return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, message));
     }
-    let (graph, before) = (
-        found.graph,
-        found.tips.get(&stream).cloned().unwrap_or_default(),
-    );
-    let kind = match work {
-        Work::Graph(_) => {
-            return Err(forbid(
-                state,
-                stream,
-                "the launch of a graph in a capturing stream",
-            ));
-        }
-        Work::Nothing => NodeKind::Empty,
-        work => NodeKind::Work(work),
-    };
+    let graph = found.graph;
+    let before = tips(state, capture, stream);
     let node = super::graph::add(state, graph, kind, &before)?;
     if let Some(capture) = state.captures.get_mut(&capture) {
         capture.tips.insert(stream, vec![node]);
@@ -192,12 +229,12 @@ fn begin(
     mode: c_uint,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    if mode > 2 {
+    if mode > RELAXED {
         return Err(Failure::invalid(format!(
             "no capture mode has the number {mode}"
         )));
     }
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     if state.streams[&stream].kind == StreamKind::Legacy {
         return Err(Failure::new(
             code::STREAM_CAPTURE_UNSUPPORTED,
@@ -273,7 +310,7 @@ pub(super) unsafe fn cuStreamEndCapture(
     ph_graph: *mut Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let Some(handle_of_capture) = state.streams[&stream].capture else {
         return Err(Failure::new(
             code::ILLEGAL_STATE,
@@ -292,7 +329,7 @@ pub(super) unsafe fn cuStreamEndCapture(
         invalidate(&mut state, handle_of_capture);
         return Err(Failure::new(code::STREAM_CAPTURE_UNMATCHED, message));
     }
-    if capture.mode != 2 && capture.thread != std::thread::current().id() {
+    if capture.mode != RELAXED && capture.thread != std::thread::current().id() {
         let message = "the capture began in another thread; only relaxed captures may end in any";
         return Err(Failure::new(code::STREAM_CAPTURE_WRONG_THREAD, message));
     }
@@ -349,7 +386,7 @@ pub(super) unsafe fn cuStreamIsCapturing(
     capture_status: *mut c_uint,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     // SAFETY: the C interface's contract.
     unsafe { put(capture_status, status(&state, stream), "captureStatus") }
 }
@@ -364,7 +401,7 @@ unsafe fn info(
     count_out: *mut usize,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let status = status(&state, stream);
     let capture = state.streams[&stream].capture;
     // SAFETY: the C interface's contract.
@@ -462,7 +499,7 @@ pub(super) unsafe fn cuStreamUpdateCaptureDependencies(
     flags: c_uint,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     // SAFETY: the C interface's contract.
     let nodes = unsafe { list(dependencies.cast_const(), num_dependencies, "dependencies")? };
     let nodes: Vec<u64> = nodes.into_iter().map(number).collect();
@@ -518,7 +555,7 @@ pub(super) unsafe fn cuThreadExchangeStreamCaptureMode(
     // SAFETY: the C interface's contract.
     unsafe {
         let new = super::abi::get(mode.cast_const(), "mode")?;
-        if new > 2 {
+        if new > RELAXED {
             return Err(Failure::invalid(format!(
                 "no capture mode has the number {new}"
             )));

@@ -7,8 +7,10 @@ use super::call::{Call, handle, number};
 use super::device::linked;
 use super::error::{Failure, Outcome, code};
 use super::schedule::lost;
-use super::state::State;
+use super::state::{HEAP_LIMIT, State};
+use crate::device::DEVICE_BITS;
 use crate::device::address_space::Origin;
+use crate::device::heap::Heap;
 use std::sync::{Arc, MutexGuard};
 
 /// The API version that contexts report.
@@ -34,6 +36,7 @@ pub(super) unsafe fn cuDevicePrimaryCtxRetain(
         .get_mut(&primary)
         .expect("every device has a primary context");
     context.retained += 1;
+    context.active = true;
     Ok(())
 }
 
@@ -41,16 +44,23 @@ pub(super) unsafe fn cuDevicePrimaryCtxRelease_v2(call: &Call<'_>, dev: c_int) -
     let mut state = call.state()?;
     let device = state.device(dev)?;
     let primary = state.devices[device].primary;
-    state.context(primary)?;
-    let context = state.contexts.get_mut(&primary).expect("looked up above");
-    if context.retained > 1 {
-        context.retained -= 1;
-        return Ok(());
+    let context = state
+        .contexts
+        .get_mut(&primary)
+        .expect("every device has a primary context");
+    if context.retained == 0 {
+        let message = format!("the primary context of device {device} is not retained");
+        return Err(Failure::new(code::INVALID_CONTEXT, message));
     }
-    clear(call, state, primary);
+    context.retained -= 1;
+    if context.retained == 0 && context.active {
+        clear(call, state, primary);
+    }
     Ok(())
 }
 
+/// Destroys what the context holds. It stays retained by those who have retained it, and is inactive until it is
+/// retained once more.
 pub(super) unsafe fn cuDevicePrimaryCtxReset_v2(call: &Call<'_>, dev: c_int) -> Outcome {
     let state = call.state()?;
     let device = state.device(dev)?;
@@ -73,7 +83,7 @@ pub(super) unsafe fn cuDevicePrimaryCtxGetState(
     // SAFETY: the C interface's contract.
     unsafe {
         put(flags, context.flags, "flags")?;
-        put(active, c_int::from(context.retained > 0), "active")
+        put(active, c_int::from(context.active), "active")
     }
 }
 
@@ -241,7 +251,7 @@ fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64)
     if let Some(stream) = state.streams.get_mut(&renewed.legacy) {
         stream.context = context;
     }
-    renewed.retained = 0;
+    (renewed.retained, renewed.active) = (old.retained, false);
     if state.devices[old.device].lost {
         renewed.failure = old.failure;
     }
@@ -383,6 +393,19 @@ pub(super) unsafe fn cuCtxSetLimit(call: &Call<'_>, limit: c_uint, value: usize)
             "a stack of {value} bytes; a thread has at most {}",
             512 << 10
         )));
+    }
+    if index == HEAP_LIMIT {
+        let policy = state.policy;
+        let context = state.context_mut(context)?;
+        if context.heap.used() {
+            return Err(Failure::invalid(
+                "the heap's size cannot change after a kernel has allocated from it",
+            ));
+        }
+        if value as u64 >= 1 << (DEVICE_BITS - 1) {
+            return Err(Failure::invalid(format!("a heap of {value} bytes")));
+        }
+        context.heap = Arc::new(Heap::new(value as u64, policy));
     }
     state.context_mut(context)?.limits[index] = value;
     Ok(())

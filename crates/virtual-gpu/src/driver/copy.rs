@@ -31,7 +31,7 @@ enum When {
     /// On the default stream, and waited for if the host takes part.
     Now,
     /// In the order of a stream.
-    Async(u64),
+    Async(Handle),
 }
 
 /// Fails if a side is not what its argument says.
@@ -77,9 +77,9 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
     let handle = if let When::Async(handle) = when {
         handle
     } else {
-        0
+        std::ptr::null_mut()
     };
-    let stream = state.stream(context, handle)?;
+    let stream = call.stream(&mut state, context, handle)?;
     check_side(&state, &copy.from, &copy, from, "source")?;
     check_side(&state, &copy.to, &copy, to, "destination")?;
     if copy.bytes() == 0 {
@@ -89,7 +89,8 @@ fn transfer(call: &Call<'_>, copy: Copy, from: Kind, to: Kind, when: When) -> Ou
     let host_takes_part =
         range_of(copy.from.address).is_none() || range_of(copy.to.address).is_none();
     if when == When::Now {
-        super::capture::forbid_in_context(&mut state, context, "a copy that the host waits for")?;
+        super::capture::forbid_implicit(&mut state, stream)?;
+        super::capture::forbid_unsafe(&mut state, "a copy outside of streams")?;
         let state = call.machine.enqueue(state, stream, work, Vec::new());
         return if host_takes_part {
             finish(call, state, stream)
@@ -128,6 +129,7 @@ fn finish(call: &Call<'_>, state: MutexGuard<'_, State>, stream: u64) -> Outcome
         .machine
         .wait(state, |state| state.passed(stream, target));
     state.host_knows(stream);
+    state.trim_pools();
     context.map_or(Ok(()), |context| state.context(context)?.healthy())
 }
 
@@ -157,7 +159,7 @@ pub(super) unsafe fn cuMemcpyAsync(
         plain(src, dst, byte_count),
         Kind::Any,
         Kind::Any,
-        When::Async(number(h_stream)),
+        When::Async(h_stream),
     )
 }
 
@@ -183,7 +185,7 @@ pub(super) unsafe fn cuMemcpyHtoDAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_host as u64, dst_device, byte_count),
@@ -215,7 +217,7 @@ pub(super) unsafe fn cuMemcpyDtoHAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_host as u64, byte_count),
@@ -247,7 +249,7 @@ pub(super) unsafe fn cuMemcpyDtoDAsync_v2(
     byte_count: usize,
     h_stream: Handle,
 ) -> Outcome {
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_device, byte_count),
@@ -294,7 +296,7 @@ pub(super) unsafe fn cuMemcpyPeerAsync(
     h_stream: Handle,
 ) -> Outcome {
     check_contexts(call, [dst_context, src_context])?;
-    let when = When::Async(number(h_stream));
+    let when = When::Async(h_stream);
     transfer(
         call,
         plain(src_device, dst_device, byte_count),
@@ -317,7 +319,7 @@ struct Start {
 }
 
 impl Start {
-    fn side(&self, width: usize, height: usize) -> Outcome<(Side, Kind)> {
+    fn side(&self, [width, height, depth]: [usize; 3]) -> Outcome<(Side, Kind)> {
         let (base, kind) = match self.kind {
             MEMORY_HOST => (self.host, Kind::Host),
             MEMORY_DEVICE => (self.device, Kind::Device),
@@ -330,6 +332,9 @@ impl Start {
             }
             other => return Err(Failure::invalid(format!("no memory has the kind {other}"))),
         };
+        if base == 0 && width > 0 && height > 0 && depth > 0 {
+            return Err(Failure::invalid("an address is null"));
+        }
         let pitch = if self.pitch == 0 { width } else { self.pitch };
         let rows = if self.rows == 0 { height } else { self.rows };
         let plane = pitch.checked_mul(rows);
@@ -360,8 +365,8 @@ fn shape(
     to: &Start,
     [width, height, depth]: [usize; 3],
 ) -> Outcome<(Copy, Kind, Kind)> {
-    let (source, source_kind) = from.side(width, height)?;
-    let (target, target_kind) = to.side(width, height)?;
+    let (source, source_kind) = from.side([width, height, depth])?;
+    let (target, target_kind) = to.side([width, height, depth])?;
     let copy = Copy {
         from: source,
         to: target,
@@ -453,7 +458,7 @@ pub(super) unsafe fn cuMemcpy2DAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { rows(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { rows(call, p_copy, When::Async(h_stream)) }
 }
 
 pub(super) unsafe fn cuMemcpy3D_v2(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D) -> Outcome {
@@ -467,7 +472,7 @@ pub(super) unsafe fn cuMemcpy3DAsync_v2(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { planes(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { planes(call, p_copy, When::Async(h_stream)) }
 }
 
 pub(super) unsafe fn cuMemcpy3DPeer(call: &Call<'_>, p_copy: *const CUDA_MEMCPY3D_PEER) -> Outcome {
@@ -481,5 +486,5 @@ pub(super) unsafe fn cuMemcpy3DPeerAsync(
     h_stream: Handle,
 ) -> Outcome {
     // SAFETY: the C interface's contract.
-    unsafe { planes(call, p_copy, When::Async(number(h_stream))) }
+    unsafe { planes(call, p_copy, When::Async(h_stream)) }
 }

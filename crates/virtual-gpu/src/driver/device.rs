@@ -1,7 +1,6 @@
 //! Functions that concern the driver and its devices: start, versions, names, attributes, error texts, look-up.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 use super::abi::{put, put_if, put_text, text};
 use super::call::Call;
@@ -16,7 +15,10 @@ pub(super) unsafe fn cuInit(call: &Call<'_>, flags: c_uint) -> Outcome {
     if call.machine.settings.devices == 0 {
         return Err(Failure::new(code::NO_DEVICE, "the machine has no devices"));
     }
-    call.machine.initialized.store(true, Ordering::Release);
+    if !call.machine.initialize() {
+        let message = "cuInit was called before the process was forked; the child cannot use it";
+        return Err(Failure::new(code::NOT_INITIALIZED, message));
+    }
     Ok(())
 }
 
@@ -266,17 +268,25 @@ pub(super) unsafe fn cuGetProcAddress(
     unsafe { cuGetProcAddress_v2(call, symbol, pfn, cuda_version, flags, std::ptr::null_mut()) }
 }
 
+/// Flag of `cuGetProcAddress`: the variants that take the thread's default stream for stream 0.
+const PER_THREAD_DEFAULT_STREAM: u64 = 2;
+
 pub(super) unsafe fn cuGetProcAddress_v2(
     _call: &Call<'_>,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     cuda_version: c_int,
-    _flags: u64,
+    flags: u64,
     symbol_status: *mut c_uint,
 ) -> Outcome {
+    if flags > 2 {
+        return Err(Failure::invalid(format!(
+            "{flags:#x} are no flags of a look-up"
+        )));
+    }
     // SAFETY: the C interface's contract.
     let name = unsafe { text(symbol, "symbol")? };
-    let (found, status) = match newest(name, cuda_version) {
+    let (found, status) = match newest(name, cuda_version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
         Ok(found) => (found.cast_mut(), 0),
         Err(Missing::Unknown) => (std::ptr::null_mut(), 1),
         Err(Missing::TooNew) => (std::ptr::null_mut(), 2),

@@ -17,8 +17,13 @@ pub fn function(name: &str) -> Option<*const c_void> {
     exact(name)
 }
 
-/// The newest version of a function that a client of a CUDA version may see, for a name with or without a version.
-pub(crate) fn newest(name: &str, cuda_version: c_int) -> Result<*const c_void, Missing> {
+/// The newest version of a function that a client of a CUDA version may see, for a name with or without a version; the
+/// variant for the thread's own default stream, if it is wanted and there is one.
+pub(crate) fn newest(
+    name: &str,
+    cuda_version: c_int,
+    per_thread: bool,
+) -> Result<*const c_void, Missing> {
     let mut best: Option<(u32, &str)> = None;
     let mut too_new = false;
     for candidate in NAMES {
@@ -38,7 +43,13 @@ pub(crate) fn newest(name: &str, cuda_version: c_int) -> Result<*const c_void, M
         }
     }
     match best {
-        Some((_, found)) => exact(found).ok_or(Missing::Unknown),
+        Some((_, found)) => {
+            let variant = |suffix| exact(&format!("{found}_{suffix}")).filter(|_| per_thread);
+            variant("ptsz")
+                .or_else(|| variant("ptds"))
+                .or_else(|| exact(found))
+                .ok_or(Missing::Unknown)
+        }
         None if too_new => Err(Missing::TooNew),
         None => Err(Missing::Unknown),
     }
@@ -77,10 +88,14 @@ fn since(symbol: &str) -> c_int {
 }
 
 /// Runs an entry point on the machine that the thread has entered, or on the process's.
-fn enter(function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresult {
+fn enter(
+    function: Function,
+    per_thread: bool,
+    body: impl FnOnce(&Call<'_>) -> Outcome,
+) -> CUresult {
     let result = catch_unwind(AssertUnwindSafe(|| {
         current(|machine| match machine {
-            Ok(machine) => on_machine(machine, function, body),
+            Ok(machine) => on_machine(machine, function, per_thread, body),
             Err(code) => code,
         })
     }));
@@ -101,10 +116,15 @@ fn enter(function: Function, body: impl FnOnce(&Call<'_>) -> Outcome) -> CUresul
 fn on_machine(
     machine: &std::sync::Arc<Machine>,
     function: Function,
+    per_thread: bool,
     body: impl FnOnce(&Call<'_>) -> Outcome,
 ) -> CUresult {
     machine.tally().called(function);
-    let call = Call { machine, function };
+    let call = Call {
+        machine,
+        function,
+        per_thread,
+    };
     match body(&call) {
         Ok(()) => code::SUCCESS,
         Err(failure) => {

@@ -1,11 +1,13 @@
 //! Events: recorded in streams, waited for by streams and the host, with times.
 
 use std::ffi::c_uint;
+use std::sync::MutexGuard;
 
 use super::abi::{Handle, put};
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
-use super::state::{Event, State};
+use super::state::{Event, State, StreamKind};
+use super::stream::EXTERNAL;
 use super::work::Work;
 
 /// Flags of events: blocking waits, no time, other processes.
@@ -52,8 +54,7 @@ pub(super) unsafe fn cuEventDestroy_v2(call: &Call<'_>, h_event: Handle) -> Outc
 }
 
 pub(super) unsafe fn cuEventRecord(call: &Call<'_>, h_event: Handle, h_stream: Handle) -> Outcome {
-    let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let (mut state, stream) = super::stream::stream(call, h_stream)?;
     let event = number(h_event);
     let (owner, target) = (state.event(event)?.context, state.streams[&stream].context);
     if owner != target {
@@ -88,8 +89,70 @@ pub(super) unsafe fn cuEventRecordWithFlags(
             "{flags:#x} are no flags of a record"
         )));
     }
+    let (mut state, context) = call.current()?;
+    let stream = call.stream(&mut state, context, h_stream)?;
+    if flags == EXTERNAL && state.streams[&stream].capture.is_some() {
+        let work = super::graph_node::record_node(&mut state, number(h_event))?;
+        return super::capture::record(&mut state, stream, work);
+    }
+    drop(state);
     // SAFETY: the C interface's contract.
     unsafe { cuEventRecord(call, h_event, h_stream) }
+}
+
+/// A context by its handle, and an event of it.
+fn in_context<'m>(
+    call: &'m Call<'_>,
+    context: Handle,
+    event: Handle,
+) -> Outcome<MutexGuard<'m, State>> {
+    let mut state = call.state()?;
+    state.context(number(context))?.healthy()?;
+    state.event(number(event))?;
+    super::capture::forbid_in_context(&mut state, number(context), "an event of a whole context")?;
+    Ok(state)
+}
+
+pub(super) unsafe fn cuCtxRecordEvent(call: &Call<'_>, ctx: Handle, h_event: Handle) -> Outcome {
+    let mut state = in_context(call, ctx, h_event)?;
+    let (context, event) = (number(ctx), number(h_event));
+    if state.event(event)?.context != context {
+        let message = "the event belongs to another context";
+        return Err(Failure::new(code::INVALID_HANDLE, message));
+    }
+    let streams = state.streams.iter();
+    let mut streams: Vec<u64> = streams
+        .filter(|(_, stream)| stream.context == context && !stream.destroyed)
+        .map(|(handle, _)| *handle)
+        .collect();
+    streams.sort_unstable();
+    // A record in each stream, and one behind all of them in a stream of its own, which goes away with it.
+    let mut parts = Vec::with_capacity(streams.len());
+    for stream in streams {
+        let record = state.next_sequence();
+        state.pending_records.insert(record);
+        parts.push(record);
+        let work = Work::Record { event: 0, record };
+        state = call.machine.enqueue(state, stream, work, Vec::new());
+    }
+    let record = state.next_sequence();
+    state.pending_records.insert(record);
+    let found = state.event(event)?;
+    (found.record, found.time, found.captured) = (record, None, None);
+    let join = state.new_stream(context, StreamKind::NonBlocking, 0, 0);
+    state.stream_mut(join).destroyed = true;
+    let work = Work::Record { event, record };
+    drop(call.machine.enqueue(state, join, work, parts));
+    Ok(())
+}
+
+pub(super) unsafe fn cuCtxWaitEvent(call: &Call<'_>, ctx: Handle, h_event: Handle) -> Outcome {
+    let mut state = in_context(call, ctx, h_event)?;
+    let record = state.event(number(h_event))?.record;
+    if record != 0 {
+        state.context_mut(number(ctx))?.behind.push(record);
+    }
+    Ok(())
 }
 
 /// Fails if the event was recorded in a capture, or its context has failed.
@@ -108,6 +171,7 @@ fn check(state: &mut State, event: u64) -> Outcome<(u64, u64)> {
 pub(super) unsafe fn cuEventQuery(call: &Call<'_>, h_event: Handle) -> Outcome {
     let mut state = call.state()?;
     let (_, record) = check(&mut state, number(h_event))?;
+    super::capture::forbid_unsafe(&mut state, "asking an event")?;
     if state.pending_records.contains(&record) {
         return Err(Failure::silent(code::NOT_READY));
     }
@@ -123,6 +187,7 @@ pub(super) unsafe fn cuEventSynchronize(call: &Call<'_>, h_event: Handle) -> Out
         .machine
         .wait(state, |state| !state.pending_records.contains(&record));
     state.host_knows_record(record);
+    state.trim_pools();
     state.context(context)?.healthy()
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use super::abi::{CUDA_MEMSET_NODE_PARAMS, Handle};
-use super::call::{Call, number};
+use super::call::Call;
 use super::error::{Failure, Outcome};
 use super::memory::check_range;
 use super::state::State;
@@ -97,7 +97,7 @@ impl Rows {
 
 fn set(call: &Call<'_>, rows: Rows, value: u32, element: u32, stream: Option<Handle>) -> Outcome {
     let (mut state, context) = call.current()?;
-    let target = state.stream(context, stream.map_or(0, number))?;
+    let target = call.stream(&mut state, context, stream.unwrap_or(std::ptr::null_mut()))?;
     let Rows {
         to,
         pitch,

@@ -10,8 +10,9 @@ use super::error::{Failure, Outcome, code};
 use super::module::Function;
 use super::state::State;
 use crate::device::attributes::{
-    Limits, MAX_THREADS, REGISTERS, SHARED_DEFAULT, SHARED_RESERVED, limits,
+    Limits, MAX_REGISTERS, MAX_THREADS, REGISTERS, SHARED_DEFAULT, SHARED_RESERVED, limits,
 };
+use crate::exec::code::Kernel;
 use crate::machine::Settings;
 
 /// The kernel of a handle, which may be a library's kernel too: it is then that of the current context.
@@ -55,6 +56,16 @@ pub(crate) fn max_dynamic(function: &Function, shared: u32) -> u32 {
     }
 }
 
+/// Registers of a thread: more than it may have would be kept in local memory.
+fn registers(function: &Function, kernel: &Kernel) -> u32 {
+    let declared = &function.parsed.functions[function.index as usize];
+    let most = declared.max_registers.unwrap_or(MAX_REGISTERS);
+    kernel
+        .entry
+        .registers
+        .clamp(1, most.clamp(1, MAX_REGISTERS))
+}
+
 /// The value of an attribute.
 pub(crate) fn attribute(
     function: &Function,
@@ -76,7 +87,7 @@ pub(crate) fn attribute(
                 .sum()
         }
         3 => kernel.entry.local_bytes,
-        4 => kernel.entry.registers.clamp(1, 255),
+        4 => registers(function, kernel),
         5 => function.parsed.version.0 * 10 + function.parsed.version.1,
         6 => settings.capability.0 * 10 + settings.capability.1,
         7 => 0,
@@ -286,7 +297,7 @@ pub(crate) fn resident_blocks(
         return Ok(0);
     }
     // Registers are given out to warps in multiples of 256.
-    let per_warp = (kernel.entry.registers.clamp(1, 255) * 32).next_multiple_of(256);
+    let per_warp = (registers(function, kernel) * 32).next_multiple_of(256);
     let by_registers = REGISTERS / (per_warp * (rounded / 32)).max(1);
     let by_shared = u64::from(shared_multiprocessor) / (shared + u64::from(SHARED_RESERVED)).max(1);
     Ok(blocks

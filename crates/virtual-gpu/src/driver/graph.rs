@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::c_uint;
-use std::sync::Arc;
 
-use super::abi::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, Handle,
-};
-use super::abi::{get, list, put};
+use super::abi::{Handle, get, list, put};
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
-use super::launch::{Arguments, kernel_work};
+use super::plan::Plan;
 use super::state::State;
 use super::work::Work;
 
@@ -19,12 +15,8 @@ use super::work::Work;
 pub(crate) enum NodeKind {
     /// A command.
     Work(Work),
-    /// Nothing.
-    Empty,
     /// Another graph, by its handle; it is this node's own.
     Child(u64),
-    /// Waits for an event.
-    Wait(u64),
 }
 
 impl NodeKind {
@@ -36,12 +28,18 @@ impl NodeKind {
             NodeKind::Work(Work::Fill(_)) => 2,
             NodeKind::Work(Work::Host { .. } | Work::Callback { .. }) => 3,
             NodeKind::Child(_) => 4,
-            NodeKind::Empty | NodeKind::Work(Work::Nothing | Work::Graph(_)) => 5,
-            NodeKind::Wait(_) => 6,
+            NodeKind::Work(Work::Nothing | Work::Graph(_)) => 5,
+            NodeKind::Work(Work::Await { .. }) => 6,
             NodeKind::Work(Work::Record { .. }) => 7,
+            NodeKind::Work(Work::Allocate(_)) => 10,
             NodeKind::Work(Work::Free { .. }) => 11,
             NodeKind::Work(Work::WaitValue { .. } | Work::WriteValue { .. }) => 12,
         }
+    }
+
+    /// Whether it allocates or frees: such a node stays where it is, and its graph is the only one with it.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, NodeKind::Work(Work::Allocate(_) | Work::Free { .. }))
     }
 }
 
@@ -54,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) before: BTreeSet<u64>,
     /// The node that it was cloned from.
     original: Option<u64>,
+    /// Pointers to a kernel's parameters that were handed out.
+    pub(crate) handed_out: Vec<usize>,
 }
 
 /// A graph.
@@ -129,7 +129,7 @@ pub(crate) fn graph(state: &State, graph: u64) -> Outcome<&Graph> {
 }
 
 /// A node of a handle, with its graph.
-fn node(state: &State, node: u64) -> Outcome<(&Node, u64)> {
+pub(crate) fn node(state: &State, node: u64) -> Outcome<(&Node, u64)> {
     let graph = *state
         .nodes
         .get(&node)
@@ -137,7 +137,7 @@ fn node(state: &State, node: u64) -> Outcome<(&Node, u64)> {
     Ok((&state.graphs[&graph].nodes[&node], graph))
 }
 
-fn node_mut(state: &mut State, handle: u64) -> Outcome<&mut Node> {
+pub(crate) fn node_mut(state: &mut State, handle: u64) -> Outcome<&mut Node> {
     let (_, graph) = node(state, handle)?;
     let graph = state.graphs.get_mut(&graph).expect("a node's graph exists");
     Ok(graph.nodes.get_mut(&handle).expect("looked up above"))
@@ -159,6 +159,7 @@ pub(crate) fn add(state: &mut State, owner: u64, kind: NodeKind, before: &[u64])
             kind,
             before,
             original: None,
+            handed_out: Vec::new(),
         },
     );
     Ok(new)
@@ -178,8 +179,12 @@ pub(crate) fn remove(state: &mut State, owner: u64) {
 }
 
 /// A copy of a graph with nodes of its own.
-fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> {
+pub(crate) fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> {
     let nodes = graph(state, owner)?.nodes.clone();
+    if nodes.values().any(|node| node.kind.is_memory()) {
+        let message = "a graph that allocates or frees memory can be neither copied nor a child";
+        return Err(Failure::new(code::NOT_SUPPORTED, message));
+    }
     let new = state.new_handle();
     let mut renamed = HashMap::new();
     for &handle in nodes.keys() {
@@ -203,6 +208,25 @@ fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> {
         },
     );
     Ok(new)
+}
+
+/// A graph with the steps of a plan, as a node's own.
+pub(crate) fn from_plan(state: &mut State, plan: &Plan) -> u64 {
+    let new = state.new_handle();
+    state.graphs.insert(
+        new,
+        Graph {
+            nodes: BTreeMap::new(),
+            child: true,
+        },
+    );
+    let mut nodes = Vec::with_capacity(plan.steps.len());
+    for (work, before) in &plan.steps {
+        let before: Vec<u64> = before.iter().map(|&index| nodes[index]).collect();
+        let node = add(state, new, NodeKind::Work(work.clone()), &before);
+        nodes.push(node.expect("steps come behind those before them"));
+    }
+    new
 }
 
 pub(super) unsafe fn cuGraphCreate(
@@ -241,236 +265,6 @@ pub(super) unsafe fn cuGraphClone(
     unsafe { put(ph_graph_clone, handle(new), "phGraphClone") }
 }
 
-/// Where a new node goes: the graph, and the nodes before it.
-type Place = (Handle, *const Handle, usize);
-
-unsafe fn add_node(state: &mut State, out: *mut Handle, place: Place, kind: NodeKind) -> Outcome {
-    if out.is_null() {
-        return Err(Failure::invalid("phGraphNode is null"));
-    }
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let before: Vec<u64> = list(place.1, place.2, "dependencies")?
-            .into_iter()
-            .map(number)
-            .collect();
-        let new = add(state, number(place.0), kind, &before)?;
-        put(out, handle(new), "phGraphNode")
-    }
-}
-
-/// The work of a kernel node.
-pub(crate) unsafe fn kernel_node(
-    call: &Call<'_>,
-    state: &mut State,
-    params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> Outcome<Work> {
-    let context = call
-        .top()
-        .ok_or_else(|| Failure::new(code::INVALID_CONTEXT, "no context is current"))?;
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let given = get(params, "nodeParams")?;
-        let arguments = Arguments {
-            function: if given.func.is_null() {
-                given.kern
-            } else {
-                given.func
-            },
-            grid: given.grid,
-            block: given.block,
-            shared: given.shared_mem_bytes,
-            params: given.kernel_params,
-            extra: given.extra,
-            cooperative: false,
-        };
-        let context = if given.ctx.is_null() {
-            context
-        } else {
-            number(given.ctx)
-        };
-        kernel_work(call, state, context, &arguments)
-    }
-}
-
-pub(super) unsafe fn cuGraphAddKernelNode_v2(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    node_params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> Outcome {
-    let (mut state, _) = call.current()?;
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let work = kernel_node(call, &mut state, node_params)?;
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            NodeKind::Work(work),
-        )
-    }
-}
-
-pub(super) unsafe fn cuGraphAddMemcpyNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    copy_params: *const CUDA_MEMCPY3D,
-    _ctx: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let work = super::copy::node_work(&state, &get(copy_params, "copyParams")?)?;
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            NodeKind::Work(work),
-        )
-    }
-}
-
-pub(super) unsafe fn cuGraphAddMemsetNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    memset_params: *const CUDA_MEMSET_NODE_PARAMS,
-    _ctx: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let work = super::fill::node_work(&state, &get(memset_params, "memsetParams")?)?;
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            NodeKind::Work(work),
-        )
-    }
-}
-
-/// The work of a host node.
-pub(crate) unsafe fn host_node(params: *const CUDA_HOST_NODE_PARAMS) -> Outcome<Work> {
-    // SAFETY: the C interface's contract.
-    let given = unsafe { get(params, "nodeParams")? };
-    if given.function.is_none() {
-        return Err(Failure::invalid("the function is null"));
-    }
-    Ok(Work::Host {
-        function: given.function,
-        data: given.user_data as usize,
-    })
-}
-
-pub(super) unsafe fn cuGraphAddHostNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    node_params: *const CUDA_HOST_NODE_PARAMS,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    unsafe {
-        let kind = NodeKind::Work(host_node(node_params)?);
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            kind,
-        )
-    }
-}
-
-pub(super) unsafe fn cuGraphAddEmptyNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-) -> Outcome {
-    let mut state = call.state()?;
-    let place = (h_graph, dependencies, num_dependencies);
-    // SAFETY: the C interface's contract.
-    unsafe { add_node(&mut state, ph_graph_node, place, NodeKind::Empty) }
-}
-
-pub(super) unsafe fn cuGraphAddChildGraphNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    child_graph: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    if child_graph == h_graph {
-        return Err(Failure::invalid("a graph cannot be its own child"));
-    }
-    graph(&state, number(h_graph))?;
-    let child = clone(&mut state, number(child_graph), true)?;
-    let place = (h_graph, dependencies, num_dependencies);
-    // SAFETY: the C interface's contract.
-    unsafe { add_node(&mut state, ph_graph_node, place, NodeKind::Child(child)) }
-}
-
-pub(super) unsafe fn cuGraphAddEventRecordNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    event: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    state.event(number(event))?;
-    let kind = NodeKind::Work(Work::Record {
-        event: number(event),
-        record: 0,
-    });
-    // SAFETY: the C interface's contract.
-    unsafe {
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            kind,
-        )
-    }
-}
-
-pub(super) unsafe fn cuGraphAddEventWaitNode(
-    call: &Call<'_>,
-    ph_graph_node: *mut Handle,
-    h_graph: Handle,
-    dependencies: *const Handle,
-    num_dependencies: usize,
-    event: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    state.event(number(event))?;
-    let kind = NodeKind::Wait(number(event));
-    // SAFETY: the C interface's contract.
-    unsafe {
-        add_node(
-            &mut state,
-            ph_graph_node,
-            (h_graph, dependencies, num_dependencies),
-            kind,
-        )
-    }
-}
-
 unsafe fn edges(
     call: &Call<'_>,
     h_graph: Handle,
@@ -489,25 +283,28 @@ unsafe fn edges(
     {
         return Err(state.unknown("node of the graph", number(*foreign)));
     }
-    let graph = state
-        .graphs
-        .get_mut(&number(h_graph))
-        .expect("looked up above");
-    for (from, to) in from.into_iter().zip(to) {
-        let before = &mut graph
-            .nodes
-            .get_mut(&number(to))
-            .expect("looked up above")
-            .before;
-        let changed = if present {
-            before.insert(number(from))
-        } else {
-            before.remove(&number(from))
-        };
-        if !changed {
+    let pairs: Vec<(u64, u64)> = (from.into_iter().map(number))
+        .zip(to.into_iter().map(number))
+        .collect();
+    for (from, to) in &pairs {
+        if nodes[to].before.contains(from) == present {
             return Err(Failure::invalid(
                 "an edge that is there already, or one to remove that is not",
             ));
+        }
+        if !present && (nodes[from].kind.is_memory() || nodes[to].kind.is_memory()) {
+            let message = "edges of nodes that allocate or free memory stay";
+            return Err(Failure::new(code::NOT_SUPPORTED, message));
+        }
+    }
+    let graph = state.graphs.get_mut(&number(h_graph));
+    let nodes = &mut graph.expect("looked up above").nodes;
+    for (from, to) in pairs {
+        let before = &mut nodes.get_mut(&to).expect("looked up above").before;
+        if present {
+            before.insert(from);
+        } else {
+            before.remove(&from);
         }
     }
     Ok(())
@@ -740,7 +537,11 @@ pub(super) unsafe fn cuGraphNodeGetDependentNodes_v2(
 
 pub(super) unsafe fn cuGraphDestroyNode(call: &Call<'_>, h_node: Handle) -> Outcome {
     let mut state = call.state()?;
-    let (_, owner) = node(&state, number(h_node))?;
+    let (found, owner) = node(&state, number(h_node))?;
+    if found.kind.is_memory() {
+        let message = "nodes that allocate or free memory stay";
+        return Err(Failure::new(code::NOT_SUPPORTED, message));
+    }
     let graph = state.graphs.get_mut(&owner).expect("a node's graph exists");
     let old = graph
         .nodes
@@ -753,51 +554,6 @@ pub(super) unsafe fn cuGraphDestroyNode(call: &Call<'_>, h_node: Handle) -> Outc
     if let NodeKind::Child(child) = old.kind {
         remove(&mut state, child);
     }
-    Ok(())
-}
-
-pub(super) unsafe fn cuGraphKernelNodeGetParams_v2(
-    call: &Call<'_>,
-    h_node: Handle,
-    node_params: *mut CUDA_KERNEL_NODE_PARAMS,
-) -> Outcome {
-    let state = call.state()?;
-    let NodeKind::Work(Work::Launch(launch)) = &node(&state, number(h_node))?.0.kind else {
-        return Err(Failure::invalid("the node launches no kernel"));
-    };
-    let function = &launch.function;
-    let func = state
-        .modules
-        .get(&function.module)
-        .and_then(|module| module.functions.get(&function.index));
-    let params = CUDA_KERNEL_NODE_PARAMS {
-        func: handle(func.copied().unwrap_or(0)),
-        grid: launch.grid,
-        block: launch.block,
-        shared_mem_bytes: launch.shared,
-        // The parameters were taken by value; there are no pointers to hand back.
-        kernel_params: std::ptr::null_mut(),
-        extra: std::ptr::null_mut(),
-        kern: handle(0),
-        ctx: handle(function.context),
-    };
-    // SAFETY: the C interface's contract.
-    unsafe { put(node_params, params, "nodeParams") }
-}
-
-pub(super) unsafe fn cuGraphKernelNodeSetParams_v2(
-    call: &Call<'_>,
-    h_node: Handle,
-    node_params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> Outcome {
-    let (mut state, _) = call.current()?;
-    // SAFETY: the C interface's contract.
-    let work = unsafe { kernel_node(call, &mut state, node_params)? };
-    let node = node_mut(&mut state, number(h_node))?;
-    if node.kind.number() != 0 {
-        return Err(Failure::invalid("the node launches no kernel"));
-    }
-    node.kind = NodeKind::Work(work);
     Ok(())
 }
 
@@ -830,11 +586,10 @@ pub(super) unsafe fn cuGraphChildGraphNodeGetGraph(
     unsafe { put(ph_graph, handle(child), "phGraph") }
 }
 
-/// A graph's steps, with the index of each node's (last) step, and the events that it waits for.
+/// A graph's steps, with the index of each node's (last) step.
 pub(crate) struct Flat {
     pub(crate) steps: Vec<(Work, Vec<usize>)>,
     pub(crate) index: HashMap<u64, usize>,
-    pub(crate) waits: Vec<u64>,
     /// Kinds of the nodes, in the order of the steps.
     pub(crate) kinds: Vec<c_uint>,
 }
@@ -844,7 +599,6 @@ pub(crate) fn flatten(state: &State, owner: u64) -> Outcome<Flat> {
     let mut flat = Flat {
         steps: Vec::new(),
         index: HashMap::new(),
-        waits: Vec::new(),
         kinds: Vec::new(),
     };
     lay_out(state, owner, &[], &mut flat)?;
@@ -866,11 +620,6 @@ fn lay_out(state: &State, owner: u64, entry: &[usize], flat: &mut Flat) -> Outco
         before.extend(entry);
         let work = match &node.kind {
             NodeKind::Work(work) => work.clone(),
-            NodeKind::Empty => Work::Nothing,
-            NodeKind::Wait(event) => {
-                flat.waits.push(*event);
-                Work::Nothing
-            }
             NodeKind::Child(child) => {
                 let first = flat.steps.len();
                 lay_out(state, *child, &before, flat)?;
@@ -883,12 +632,4 @@ fn lay_out(state: &State, owner: u64, entry: &[usize], flat: &mut Flat) -> Outco
         flat.steps.push((work, before));
     }
     Ok(())
-}
-
-/// Shares a plan's steps.
-pub(crate) fn plan(
-    steps: Vec<(Work, Vec<usize>)>,
-    running: Arc<std::sync::Mutex<()>>,
-) -> Arc<super::plan::Plan> {
-    Arc::new(super::plan::Plan { steps, running })
 }

@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_uint};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::abi::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUgraphExecUpdateResultInfo, Handle, get, put, put_if,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResultInfo, Handle, get, put, put_if,
 };
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
-use super::graph::{Flat, flatten, host_node, kernel_node, plan};
-use super::plan::Plan;
+use super::graph::{Flat, flatten};
+use super::plan::{GraphLaunch, Plan, WHOLE_GRAPH};
 use super::state::State;
 use super::work::Work;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`
+const AUTO_FREE_ON_LAUNCH: u64 = 1;
 
 /// An executable graph.
 #[derive(Debug)]
@@ -21,12 +23,23 @@ pub(crate) struct Exec {
     plan: Arc<Plan>,
     /// The step of each node of the graph that it was made from.
     index: HashMap<u64, usize>,
-    /// Events that nodes wait for.
-    waits: Vec<u64>,
     /// Kinds of the nodes, to compare with those of an update.
     kinds: Vec<c_uint>,
     flags: u64,
-    running: Arc<Mutex<()>>,
+    /// The record of the end of its latest launch, behind which the next one comes in whatever stream; 0 if there is
+    /// none.
+    latest: u64,
+}
+
+impl Exec {
+    /// Gives it other steps with the same edges.
+    fn replace(&mut self, steps: Vec<(Work, Vec<usize>)>) {
+        self.plan = Arc::new(Plan {
+            steps,
+            running: self.plan.running.clone(),
+            first_clock: self.plan.first_clock,
+        });
+    }
 }
 
 fn instantiate(state: &mut State, graph: u64, flags: u64) -> Outcome<u64> {
@@ -44,17 +57,38 @@ fn instantiate(state: &mut State, graph: u64, flags: u64) -> Outcome<u64> {
     let Flat {
         steps,
         index,
-        waits,
         kinds,
     } = flatten(state, graph)?;
-    let running = Arc::default();
+    let allocates = |work: &Work| match work {
+        Work::Allocate(memory) => Some(memory.address),
+        _ => None,
+    };
+    let own: Vec<u64> = steps
+        .iter()
+        .filter_map(|(work, _)| allocates(work))
+        .collect();
+    let mut others = state.execs.values().flat_map(|exec| &exec.plan.steps);
+    if !own.is_empty()
+        && others.any(|(work, _)| allocates(work).is_some_and(|at| own.contains(&at)))
+    {
+        let message = "a graph that allocates memory can be executable once at a time";
+        return Err(Failure::new(code::NOT_SUPPORTED, message));
+    }
+    let first_clock = state.new_handle();
+    for _ in 1..steps.len() {
+        state.new_handle();
+    }
+    let plan = Plan {
+        steps,
+        running: Arc::default(),
+        first_clock,
+    };
     let exec = Exec {
-        plan: plan(steps, Arc::clone(&running)),
+        plan: Arc::new(plan),
         index,
-        waits,
         kinds,
         flags,
-        running,
+        latest: 0,
     };
     let new = state.new_handle();
     state.execs.insert(new, exec);
@@ -146,7 +180,6 @@ fn update(state: &mut State, target: u64, graph: u64) -> Outcome<c_uint> {
     let Flat {
         steps,
         index,
-        waits,
         kinds,
     } = flatten(state, graph)?;
     let target = exec(state, target)?;
@@ -161,8 +194,8 @@ fn update(state: &mut State, target: u64, graph: u64) -> Outcome<c_uint> {
     if kinds != target.kinds {
         return Ok(KIND_CHANGED);
     }
-    target.plan = plan(steps, target.running.clone());
-    (target.index, target.waits) = (index, waits);
+    target.replace(steps);
+    target.index = index;
     Ok(UPDATED)
 }
 
@@ -222,7 +255,7 @@ pub(super) unsafe fn cuGraphUpload(
     h_stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    state.stream(context, number(h_stream))?;
+    call.stream(&mut state, context, h_stream)?;
     exec(&mut state, number(h_graph_exec)).map(drop)
 }
 
@@ -232,15 +265,37 @@ pub(super) unsafe fn cuGraphLaunch(
     h_stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     let exec = exec(&mut state, number(h_graph_exec))?;
-    let (plan, events) = (exec.plan.clone(), exec.waits.clone());
-    let waits = events
-        .iter()
-        .filter_map(|event| state.events.get(event))
-        .map(|event| event.record)
-        .collect();
-    call.machine.submit(state, stream, Work::Graph(plan), waits)
+    let (plan, frees_before) = (exec.plan.clone(), exec.flags & AUTO_FREE_ON_LAUNCH != 0);
+    if state.streams[&stream].capture.is_some() {
+        return super::capture::record_graph(&mut state, stream, &plan);
+    }
+    super::capture::forbid_implicit(&mut state, stream)?;
+    state.submit_balance(&plan.balance(), frees_before)?;
+    let latest = |event: u64| state.events.get(&event).map(|event| event.record);
+    let mut waits: Vec<u64> = plan.awaited().filter_map(latest).collect();
+    let mut records: Vec<(u64, u64)> = Vec::new();
+    for event in plan.recorded() {
+        if records.iter().any(|(other, _)| *other == event) {
+            continue;
+        }
+        let record = state.next_sequence();
+        if let Some(found) = state.events.get_mut(&event) {
+            (found.record, found.time, found.captured) = (record, None, None);
+            state.pending_records.insert(record);
+            records.push((event, record));
+        }
+    }
+    // Launches of one executable graph follow each other.
+    let end = state.next_sequence();
+    state.pending_records.insert(end);
+    records.push((WHOLE_GRAPH, end));
+    let exec = self::exec(&mut state, number(h_graph_exec))?;
+    waits.push(std::mem::replace(&mut exec.latest, end));
+    waits.retain(|record| *record != 0);
+    let work = Work::Graph(Arc::new(GraphLaunch { plan, records }));
+    call.machine.submit(state, stream, work, waits)
 }
 
 pub(super) unsafe fn cuGraphExecDestroy(call: &Call<'_>, h_graph_exec: Handle) -> Outcome {
@@ -251,7 +306,7 @@ pub(super) unsafe fn cuGraphExecDestroy(call: &Call<'_>, h_graph_exec: Handle) -
 }
 
 /// Gives the step of a node other work of the same kind.
-fn set(state: &mut State, target: Handle, node: Handle, work: Work) -> Outcome {
+pub(crate) fn set(state: &mut State, target: Handle, node: Handle, work: Work) -> Outcome {
     let target = exec(state, number(target))?;
     let missing =
         || Failure::invalid("the executable graph was not made from a graph with this node");
@@ -261,56 +316,6 @@ fn set(state: &mut State, target: Handle, node: Handle, work: Work) -> Outcome {
         return Err(Failure::invalid("the node is of another kind"));
     }
     steps[index].0 = work;
-    target.plan = plan(steps, target.running.clone());
+    target.replace(steps);
     Ok(())
-}
-
-pub(super) unsafe fn cuGraphExecKernelNodeSetParams_v2(
-    call: &Call<'_>,
-    h_graph_exec: Handle,
-    h_node: Handle,
-    node_params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> Outcome {
-    let (mut state, _) = call.current()?;
-    // SAFETY: the C interface's contract.
-    let work = unsafe { kernel_node(call, &mut state, node_params)? };
-    set(&mut state, h_graph_exec, h_node, work)
-}
-
-pub(super) unsafe fn cuGraphExecMemcpyNodeSetParams(
-    call: &Call<'_>,
-    h_graph_exec: Handle,
-    h_node: Handle,
-    copy_params: *const CUDA_MEMCPY3D,
-    _ctx: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    let work = super::copy::node_work(&state, &unsafe { get(copy_params, "copyParams")? })?;
-    set(&mut state, h_graph_exec, h_node, work)
-}
-
-pub(super) unsafe fn cuGraphExecMemsetNodeSetParams(
-    call: &Call<'_>,
-    h_graph_exec: Handle,
-    h_node: Handle,
-    memset_params: *const CUDA_MEMSET_NODE_PARAMS,
-    _ctx: Handle,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    let work = super::fill::node_work(&state, &unsafe { get(memset_params, "memsetParams")? })?;
-    set(&mut state, h_graph_exec, h_node, work)
-}
-
-pub(super) unsafe fn cuGraphExecHostNodeSetParams(
-    call: &Call<'_>,
-    h_graph_exec: Handle,
-    h_node: Handle,
-    node_params: *const CUDA_HOST_NODE_PARAMS,
-) -> Outcome {
-    let mut state = call.state()?;
-    // SAFETY: the C interface's contract.
-    let work = unsafe { host_node(node_params)? };
-    set(&mut state, h_graph_exec, h_node, work)
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
 use super::abi::{CUlaunchConfig, Handle, get, list};
-use super::call::{Call, number};
+use super::call::Call;
 use super::error::{Failure, Outcome, code};
 use super::function::{function, max_dynamic, max_threads, resident_blocks};
 use super::module::Function;
@@ -205,7 +205,7 @@ pub(crate) unsafe fn kernel_work(
 
 unsafe fn launch(call: &Call<'_>, given: &Arguments, stream: Handle) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(stream))?;
+    let stream = call.stream(&mut state, context, stream)?;
     if state.streams[&stream].context != context {
         let message = "the stream belongs to another context than the current one";
         return Err(Failure::new(code::INVALID_HANDLE, message));

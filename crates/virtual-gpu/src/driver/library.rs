@@ -9,7 +9,8 @@ use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
 use super::function;
 use super::module::{
-    self, Function, JitLogs, image_text, kernel_index, no_symbol, parse, read_file, variable,
+    self, Function, JitLogs, MAX_REGISTERS_LINE, image_text, kernel_index, no_symbol, parse,
+    read_file, variable,
 };
 use super::state::State;
 use crate::ptx::ast;
@@ -29,6 +30,8 @@ pub(crate) struct Library {
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     texts: Vec<String>,
+    /// The most registers that a thread may have.
+    max_registers: Option<u32>,
     /// The result, which lives as long as the link.
     linked: Option<CString>,
 }
@@ -76,7 +79,7 @@ unsafe fn load(
     // SAFETY: the C interface's contract.
     unsafe {
         let logs = JitLogs::read(options.2, options.0, options.1)?;
-        let parsed = image_text(code).and_then(|text| parse(call, text));
+        let parsed = image_text(code).and_then(|text| parse(call, text, logs.max_registers));
         let error = parsed
             .as_ref()
             .err()
@@ -415,16 +418,22 @@ pub(super) unsafe fn cuKernelGetParamCount(
 
 pub(super) unsafe fn cuLinkCreate_v2(
     call: &Call<'_>,
-    _num_options: c_uint,
-    _options: *mut c_uint,
-    _option_values: *mut *mut c_void,
+    num_options: c_uint,
+    options: *mut c_uint,
+    option_values: *mut *mut c_void,
     state_out: *mut Handle,
 ) -> Outcome {
     let (mut state, _) = call.current()?;
+    // SAFETY: the C interface's contract.
+    let options = unsafe { JitLogs::read(num_options, options, option_values)? };
     let new = state.new_handle();
     // SAFETY: the C interface's contract.
     unsafe { put(state_out, handle(new), "stateOut")? };
-    state.links.insert(new, Link::default());
+    let link = Link {
+        max_registers: options.max_registers,
+        ..Link::default()
+    };
+    state.links.insert(new, link);
     Ok(())
 }
 
@@ -439,7 +448,7 @@ fn add(call: &Call<'_>, link: Handle, kind: c_uint, text: &str, name: &str) -> O
         );
         return Err(Failure::new(code::NO_BINARY_FOR_GPU, message));
     }
-    parse(call, text).map_err(|failure| {
+    parse(call, text, None).map_err(|failure| {
         let message = failure.message.as_deref().unwrap_or("").to_string();
         Failure::new(failure.code, format!("{name}: {message}"))
     })?;
@@ -536,8 +545,12 @@ pub(super) unsafe fn cuLinkComplete(
     let missing = all.unknown("link", number(state));
     let link = all.links.get_mut(&number(state)).ok_or(missing)?;
     let text = concatenated(&link.texts);
+    let text = match link.max_registers {
+        Some(most) => format!("{MAX_REGISTERS_LINE}{most}\n{text}"),
+        None => text,
+    };
     if link.texts.len() > 1 {
-        parse(call, &text)?;
+        parse(call, &text, None)?;
     }
     let linked = CString::new(text)
         .map_err(|_| Failure::new(code::INVALID_PTX, "a zero within the text"))?;

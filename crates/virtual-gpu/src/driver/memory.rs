@@ -1,10 +1,10 @@
 //! Memory of devices and of the host, and what can be asked of pointers.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use super::abi::{CUmemLocation, Handle, MEMORY_DEVICE, MEMORY_HOST, list, put, put_if};
-use super::call::{Call, handle, number};
+use super::call::{Call, handle};
 use super::error::{Failure, Outcome, code};
 use super::state::State;
 use super::work::Work;
@@ -63,13 +63,18 @@ pub(crate) fn check_range(state: &State, address: u64, bytes: u64, what: &str) -
     Err(Failure::invalid(message))
 }
 
-/// Allocates; when there is too little, waits for the frees that are still in streams and tries once more.
-pub(crate) fn allocate(call: &Call<'_>, context: u64, size: u64, origin: Origin) -> Outcome<u64> {
-    let mut state = call.state()?;
-    let device = state.context(context)?.device;
+/// Allocates on a device for a context; when there is too little, waits for the frees that are still in streams and
+/// tries once more.
+pub(crate) fn allocate<'m>(
+    call: &'m Call<'_>,
+    mut state: MutexGuard<'m, State>,
+    (device, context): (usize, u64),
+    size: u64,
+    origin: Origin,
+) -> Outcome<u64> {
     match state.allocate(call.machine, device, size, origin, context) {
         Err(failure) if failure.code == code::OUT_OF_MEMORY && state.frees_are_queued() => {
-            state = call.drain_context(state, context);
+            state = call.drain_everything(state);
             state.allocate(call.machine, device, size, origin, context)
         }
         result => result,
@@ -89,15 +94,17 @@ impl State {
 }
 
 pub(super) unsafe fn cuMemAlloc_v2(call: &Call<'_>, dptr: *mut u64, bytesize: usize) -> Outcome {
-    let (state, context) = call.current()?;
-    drop(state);
+    let (mut state, context) = call.current()?;
     if bytesize == 0 {
         return Err(Failure::invalid("an allocation of 0 bytes"));
     }
     if dptr.is_null() {
         return Err(Failure::invalid("dptr is null"));
     }
-    let address = allocate(call, context, bytesize as u64, Origin::Direct)?;
+    super::capture::forbid_unsafe(&mut state, "an allocation outside of streams")?;
+    let device = state.context(context)?.device;
+    let size = bytesize as u64;
+    let address = allocate(call, state, (device, context), size, Origin::Direct)?;
     // SAFETY: the C interface's contract.
     unsafe { put(dptr, address, "dptr") }
 }
@@ -131,14 +138,44 @@ pub(super) unsafe fn cuMemAllocPitch_v2(
     }
 }
 
+/// The context that an address was allocated in: programs free memory after they have popped it. The current one for
+/// what is no address of an allocation.
+fn owner_of<'m>(call: &'m Call<'_>, address: u64) -> Outcome<(MutexGuard<'m, State>, u64)> {
+    let state = call.state()?;
+    let device = range_of(address).and_then(|index| state.devices.get(index));
+    let context = match device.and_then(|device| device.memory.find(address)) {
+        Some((_, allocation)) => Some(allocation.context),
+        None => host_memory::find(&state.host, address).map(|(_, range)| range.context),
+    };
+    match context {
+        Some(context) if state.context(context).is_ok() => {
+            state.context(context)?.healthy()?;
+            Ok((state, context))
+        }
+        _ => {
+            drop(state);
+            call.current()
+        }
+    }
+}
+
 pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
-    let (mut state, context) = call.current()?;
+    let (mut state, context) = owner_of(call, dptr)?;
     if dptr == 0 {
         return Ok(());
     }
+    super::capture::forbid_unsafe(&mut state, "a free outside of streams")?;
     if call.machine.settings.streams == Streams::Eager && !state.busy.is_empty() {
         // Other threads may still run what was submitted before.
         state = call.wait_for_context(state, context)?;
+    }
+    if state.freeing.contains(&dptr) {
+        let message = format!("{dptr:#x} is freed already, by a free that waits for its turn");
+        return Err(Failure::invalid(message));
+    }
+    if state.graph_memory_outstanding(dptr) {
+        // The launch that allocates it may still wait for its turn.
+        state = call.drain_everything(state);
     }
     if let Some((start, range)) = host_memory::find(&state.host, dptr)
         && start == dptr
@@ -147,7 +184,10 @@ pub(super) unsafe fn cuMemFree_v2(call: &Call<'_>, dptr: u64) -> Outcome {
         Arc::make_mut(&mut state.host).remove(&dptr);
         return Ok(());
     }
-    super::pool::free(&mut state, dptr, call.number())
+    super::pool::free(&mut state, dptr, call.number())?;
+    state.will_be_freed(dptr);
+    state.trim_pools();
+    Ok(())
 }
 
 pub(super) unsafe fn cuMemGetInfo_v2(
@@ -159,7 +199,7 @@ pub(super) unsafe fn cuMemGetInfo_v2(
     let memory = &state.devices[state.context(context)?.device].memory;
     // SAFETY: the C interface's contract.
     unsafe {
-        put(free, (memory.capacity() - memory.used()) as usize, "free")?;
+        put(free, memory.available() as usize, "free")?;
         put(total, memory.capacity() as usize, "total")
     }
 }
@@ -255,6 +295,7 @@ pub(super) unsafe fn cuMemGetAddressRange_v2(
 
 fn allocate_host(call: &Call<'_>, bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64> {
     let (mut state, context) = call.current()?;
+    super::capture::forbid_unsafe(&mut state, "an allocation of host memory")?;
     if bytes == 0 {
         return Err(Failure::invalid("an allocation of 0 bytes"));
     }
@@ -268,7 +309,8 @@ fn allocate_host(call: &Call<'_>, bytes: usize, kind: HostKind, flags: u32) -> O
     })?;
     let (address, id) = (block.address(), state.next_sequence());
     let checks = settings.checks;
-    // The host may write to page-locked and managed memory without the driver's knowledge, so only races are looked for.
+    // The host may write to page-locked and managed memory without the driver's knowledge, so only races are looked
+    // for.
     let shadow = checks
         .stream_races
         .then(|| Arc::new(Shadow::new(bytes, false, true)));
@@ -372,7 +414,7 @@ pub(super) unsafe fn cuMemPrefetchAsync(
     if dst_device != -1 {
         state.device(dst_device)?;
     }
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     call.machine
         .submit(state, stream, Work::Nothing, Vec::new())
 }
@@ -418,10 +460,17 @@ pub(super) unsafe fn cuMemAllocHost_v2(
 }
 
 fn forget_host(call: &Call<'_>, pointer: *mut c_void, kind: HostKind, missing: u32) -> Outcome {
-    let (state, context) = call.current_even_failed()?;
-    // Commands may still use the memory.
-    let mut state = call.drain_context(state, context);
     let start = pointer as u64;
+    let state = call.state()?;
+    let owned = host_memory::find(&state.host, start).is_some();
+    let state = if owned {
+        state
+    } else {
+        drop(state);
+        call.current_even_failed()?.0
+    };
+    // Commands of any context may still use the memory.
+    let mut state = call.drain_everything(state);
     if !state
         .host
         .get(&start)

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::abi::{Handle, list, put, put_if, text};
 use super::call::{Call, handle, number};
+use super::device_runtime;
 use super::error::{Failure, Outcome, code};
 use super::state::State;
 use crate::decode::{self, DecodeError};
@@ -70,7 +71,7 @@ impl Function {
     }
 }
 
-/// Options of a load, as far as they matter: where the texts go.
+/// Options of a load or link, as far as they matter: where the texts go, and the most registers of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct JitLogs {
     info: Option<(*mut c_char, usize)>,
@@ -79,6 +80,8 @@ pub(crate) struct JitLogs {
     values: *mut *mut c_void,
     info_length: Option<usize>,
     error_length: Option<usize>,
+    /// The most registers that a thread may have.
+    pub(crate) max_registers: Option<u32>,
 }
 
 impl JitLogs {
@@ -117,6 +120,9 @@ impl JitLogs {
             values,
             info_length: place_of(4),
             error_length: place_of(6),
+            max_registers: value_of(0)
+                .map(|value| value as usize as u32)
+                .filter(|&most| most > 0),
         })
     }
 
@@ -202,11 +208,32 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
     }
 }
 
+/// What the linker writes before its result, with the most registers of a thread: the result is PTX, which would have
+/// no other place for it.
+pub(crate) const MAX_REGISTERS_LINE: &str = "// max-registers ";
+
+/// Holds the kernels to a number of registers, as far as they are not held to fewer.
+fn limit_registers(module: &mut ast::Module, most: Option<u32>) {
+    let Some(most) = most else { return };
+    for function in &mut module.functions {
+        function.max_registers = Some(function.max_registers.map_or(most, |own| own.min(most)));
+    }
+}
+
 /// Parses a text and checks that the driver and the devices may run it.
-pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
+pub(crate) fn parse(
+    call: &Call<'_>,
+    text: &str,
+    max_registers: Option<u32>,
+) -> Outcome<Arc<ast::Module>> {
     let settings = &call.machine.settings;
-    let module =
-        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))?;
+    let read = |text: &str| {
+        ptx::parse(text).map_err(|error| Failure::new(code::INVALID_PTX, error.to_string()))
+    };
+    let mut module = read(text)?;
+    if let Some(whole) = device_runtime::completed(text, &module) {
+        module = read(&whole)?;
+    }
     let newest = newest_ptx(settings.driver_version);
     if module.version > newest {
         let ((major, minor), (most, least)) = (module.version, newest);
@@ -231,6 +258,10 @@ pub(crate) fn parse(call: &Call<'_>, text: &str) -> Outcome<Arc<ast::Module>> {
             "the PTX is for 32-bit addresses",
         ));
     }
+    limit_registers(&mut module, max_registers);
+    let linked = text.lines().next().unwrap_or_default();
+    let linked = linked.strip_prefix(MAX_REGISTERS_LINE);
+    limit_registers(&mut module, linked.and_then(|most| most.parse().ok()));
     Ok(Arc::new(module))
 }
 
@@ -303,19 +334,11 @@ fn initialize(
     let element = variable.ty.size() as usize;
     let mut bytes = vec![0u8; allocation.size as usize];
     for (index, init) in variable.init.iter().enumerate() {
-        let bits = match init {
-            ast::Init::Bits(bits) => *bits,
-            ast::Init::Address { symbol, offset, .. } => {
-                let base = match symbol {
-                    ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(*function),
-                    ast::Symbol::Module(other) => {
-                        addresses.get(*other as usize).copied().unwrap_or(0)
-                    }
-                    _ => 0,
-                };
-                base.wrapping_add(*offset as u64)
-            }
-        };
+        let bits = init.bits(|symbol| match symbol {
+            ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(function),
+            ast::Symbol::Module(other) => addresses.get(other as usize).copied().unwrap_or(0),
+            _ => 0,
+        });
         let source = bits.to_le_bytes();
         if let Some(target) = bytes.get_mut(index * element..(index + 1) * element) {
             target.copy_from_slice(&source[..element.min(8)]);
@@ -430,7 +453,8 @@ unsafe fn load(
         return Err(Failure::invalid("module is null"));
     }
     // SAFETY: the C interface's contract.
-    let parsed = unsafe { image_text(image) }.and_then(|text| parse(call, text));
+    let parsed =
+        unsafe { image_text(image) }.and_then(|text| parse(call, text, logs.max_registers));
     let loaded =
         parsed.and_then(|parsed| instantiate(call, &mut call.machine.state(), context, &parsed));
     let error = match &loaded {
@@ -498,7 +522,8 @@ pub(super) unsafe fn cuModuleLoadFatBinary(
 }
 
 pub(super) unsafe fn cuModuleUnload(call: &Call<'_>, hmod: Handle) -> Outcome {
-    let (state, _) = call.current()?;
+    // The module's own context counts: programs unload after they have popped it.
+    let state = call.state()?;
     let module = number(hmod);
     let Some(context) = state.modules.get(&module).map(|module| module.context) else {
         return Err(state.unknown("module", module));

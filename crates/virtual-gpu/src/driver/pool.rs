@@ -1,5 +1,6 @@
 //! Memory pools, and allocation and freeing in the order of streams.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps, Handle, get, list, put};
@@ -8,22 +9,40 @@ use super::error::{Failure, Outcome, code};
 use super::memory::allocate;
 use super::state::State;
 use super::work::Work;
-use crate::device::address_space::Origin;
+use crate::device::address_space::{Origin, rounded};
 use crate::device::range_of;
 
-/// A pool. It keeps no memory of its own: what is freed goes back to the device.
+/// A pool. What is freed stays with it until something is waited for; then it keeps as much as its threshold says.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Its device.
     pub(crate) device: usize,
     /// Attributes 1 to 3: whether memory may be reused across streams.
     reuse: [c_int; 3],
-    /// Attribute 4.
+    /// Attribute 4: bytes that it keeps when something is waited for.
     threshold: u64,
-    /// Bytes in use, attributes 5 and 7.
-    used: u64,
-    /// Most bytes that were in use, attributes 6 and 8.
-    peak: u64,
+    /// Bytes of the device that are the pool's, and the most that were: attributes 5 and 6.
+    reserved: Level,
+    /// Bytes in use, and the most that were: attributes 7 and 8.
+    used: Level,
+    /// Rights of other devices: 1 reading, 3 reading and writing.
+    access: BTreeMap<usize, c_uint>,
+    /// Whether it goes away with its last allocation.
+    destroyed: bool,
+}
+
+/// A number of bytes, and its highest value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    now: u64,
+    highest: u64,
+}
+
+impl Level {
+    fn set(&mut self, bytes: u64) {
+        self.now = bytes;
+        self.highest = self.highest.max(bytes);
+    }
 }
 
 impl Pool {
@@ -33,8 +52,77 @@ impl Pool {
             device,
             reuse: [1; 3],
             threshold: 0,
-            used: 0,
-            peak: 0,
+            reserved: Level::default(),
+            used: Level::default(),
+            access: BTreeMap::new(),
+            destroyed: false,
+        }
+    }
+
+    /// Bytes that it keeps for allocations to come.
+    pub(crate) fn kept(&self) -> u64 {
+        self.reserved.now - self.used.now
+    }
+
+    /// So many bytes were allocated, of which some are new to the pool.
+    pub(crate) fn allocated(&mut self, bytes: u64, new: u64) {
+        self.used.set(self.used.now + bytes);
+        self.reserved.set(self.reserved.now + new);
+    }
+
+    /// Gives back what is not in use, beyond a number of bytes; how many it gives back.
+    fn trim(&mut self, keep: u64) -> u64 {
+        let goal = self.used.now.max(keep).min(self.reserved.now);
+        let less = self.reserved.now - goal;
+        self.reserved.now = goal;
+        less
+    }
+}
+
+impl State {
+    /// Pools give back what their thresholds do not let them keep: something was waited for.
+    pub(crate) fn trim_pools(&mut self) {
+        for pool in self.pools.values_mut().filter(|pool| pool.kept() > 0) {
+            let less = pool.trim(pool.threshold);
+            self.devices[pool.device].memory.keep(0, less);
+        }
+    }
+
+    /// The pools of a device give back all that is not in use.
+    pub(crate) fn trim_pools_of(&mut self, device: usize) {
+        for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
+            let less = pool.trim(0);
+            self.devices[device].memory.keep(0, less);
+        }
+    }
+
+    /// Pools of another device that a device may access, and whether it may write.
+    pub(crate) fn pools_open_to(
+        &self,
+        device: usize,
+        other: usize,
+    ) -> impl Iterator<Item = (u64, bool)> {
+        let pools = self
+            .pools
+            .iter()
+            .filter(move |(_, pool)| pool.device == other);
+        pools.filter_map(move |(handle, pool)| Some((*handle, *pool.access.get(&device)? == 3)))
+    }
+
+    /// An allocation of a pool was freed.
+    fn freed_in_pool(&mut self, handle: u64, size: u64) {
+        let Some(pool) = self.pools.get_mut(&handle) else {
+            return;
+        };
+        let bytes = rounded(size).unwrap_or(0);
+        pool.used.now -= bytes;
+        let memory = &mut self.devices[pool.device].memory;
+        memory.keep(bytes, 0);
+        if pool.destroyed {
+            memory.keep(0, pool.trim(0));
+            if pool.used.now == 0 {
+                self.pools.remove(&handle);
+            }
         }
     }
 }
@@ -46,15 +134,16 @@ pub(crate) fn free(state: &mut State, address: u64, call: u64) -> Outcome {
         .map(|device| &mut device.memory);
     if let Some(memory) = memory
         && memory.find(address).is_some_and(|(start, allocation)| {
-            start == address && matches!(allocation.origin, Origin::Direct | Origin::Pool(_))
+            let origin = allocation.origin;
+            start == address && matches!(origin, Origin::Direct | Origin::Pool(_) | Origin::Graph)
         })
     {
         let released = memory.release(address, call);
+        state.freeing.remove(&address);
         if let Some(allocation) = released
             && let Origin::Pool(pool) = allocation.origin
-            && let Some(pool) = state.pools.get_mut(&pool)
         {
-            pool.used -= allocation.size;
+            state.freed_in_pool(pool, allocation.size);
         }
         return Ok(());
     }
@@ -69,6 +158,7 @@ fn pool_of(state: &State, pool: u64) -> Outcome<&Pool> {
     state
         .pools
         .get(&pool)
+        .filter(|pool| !pool.destroyed)
         .ok_or_else(|| state.unknown("pool", pool))
 }
 
@@ -80,14 +170,9 @@ unsafe fn allocate_async(
     stream: Handle,
 ) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(stream))?;
+    let stream = call.stream(&mut state, context, stream)?;
     if dptr.is_null() {
         return Err(Failure::invalid("dptr is null"));
-    }
-    if state.stream_mut(stream).capture.is_some() {
-        let message =
-            "allocation in a captured stream would need memory nodes, which are not supported";
-        return Err(Failure::new(code::NOT_SUPPORTED, message));
     }
     let own = state.context(state.streams[&stream].context)?.device;
     let pool = pool.unwrap_or(state.devices[own].pool);
@@ -98,19 +183,20 @@ unsafe fn allocate_async(
     } else {
         state.devices[device].primary
     };
-    drop(state);
-    let address = if device == own {
-        allocate(call, home, bytes as u64, Origin::Pool(pool))?
+    let address = if state.stream_mut(stream).capture.is_some() {
+        let memory = state.withhold(device, bytes as u64, home, call.number())?;
+        let address = memory.address;
+        super::capture::record(&mut state, stream, Work::Allocate(memory))?;
+        address
     } else {
-        call.state()?
-            .allocate(call.machine, device, bytes as u64, Origin::Pool(pool), home)?
+        allocate(
+            call,
+            state,
+            (device, home),
+            bytes as u64,
+            Origin::Pool(pool),
+        )?
     };
-    let mut state = call.state()?;
-    if let Some(pool) = state.pools.get_mut(&pool) {
-        pool.used += bytes as u64;
-        pool.peak = pool.peak.max(pool.used);
-    }
-    drop(state);
     // SAFETY: the C interface's contract.
     unsafe { put(dptr, address, "dptr") }
 }
@@ -138,22 +224,37 @@ pub(super) unsafe fn cuMemAllocFromPoolAsync(
 
 pub(super) unsafe fn cuMemFreeAsync(call: &Call<'_>, dptr: u64, h_stream: Handle) -> Outcome {
     let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+    let stream = call.stream(&mut state, context, h_stream)?;
     if dptr == 0 {
         return Ok(());
     }
+    if state.stream_mut(stream).capture.is_some() {
+        super::graph_memory::check_free(&state, dptr)?;
+        return call
+            .machine
+            .submit(state, stream, Work::Free { address: dptr }, Vec::new());
+    }
+    if state.freeing.contains(&dptr) {
+        let message = format!("{dptr:#x} is freed already, by a free that waits for its turn");
+        return Err(Failure::invalid(message));
+    }
     let device = range_of(dptr).and_then(|index| state.devices.get(index));
-    if !device.is_some_and(|device| {
-        device
-            .memory
-            .find(dptr)
-            .is_some_and(|(start, _)| start == dptr)
-    }) {
+    let starts = device.and_then(|device| device.memory.find(dptr));
+    let may_be_freed = starts.is_some_and(|(start, allocation)| {
+        start == dptr && !matches!(allocation.origin, Origin::Module | Origin::Physical)
+    });
+    let is_a_graphs = state.graph_memory.find(dptr).is_some();
+    if !(may_be_freed && !is_a_graphs || state.graph_memory_outstanding(dptr)) {
         let message = format!(
             "{dptr:#x} is not the start of an allocation: {}",
             state.describe(dptr)
         );
         return Err(Failure::invalid(message));
+    }
+    if is_a_graphs {
+        state.will_be_freed(dptr);
+    } else {
+        state.freeing.insert(dptr);
     }
     call.machine
         .submit(state, stream, Work::Free { address: dptr }, Vec::new())
@@ -203,7 +304,14 @@ pub(super) unsafe fn cuMemPoolDestroy(call: &Call<'_>, pool: Handle) -> Outcome 
     if state.devices[device].pool == pool {
         state.devices[device].pool = state.devices[device].default_pool;
     }
-    state.pools.remove(&pool);
+    // What is allocated from it stays, and the pool with it.
+    let found = state.pools.get_mut(&pool).expect("looked up above");
+    found.destroyed = true;
+    let (less, empty) = (found.trim(0), found.used.now == 0);
+    state.devices[device].memory.keep(0, less);
+    if empty {
+        state.pools.remove(&pool);
+    }
     Ok(())
 }
 
@@ -220,8 +328,10 @@ pub(super) unsafe fn cuMemPoolGetAttribute(
         match attr {
             1..=3 => put(value.cast(), found.reuse[attr as usize - 1], "value"),
             4 => put(value.cast(), found.threshold, "value"),
-            5 | 7 => put(value.cast(), found.used, "value"),
-            6 | 8 => put(value.cast(), found.peak, "value"),
+            5 => put(value.cast(), found.reserved.now, "value"),
+            6 => put(value.cast(), found.reserved.highest, "value"),
+            7 => put(value.cast(), found.used.now, "value"),
+            8 => put(value.cast(), found.used.highest, "value"),
             _ => Err(Failure::invalid(format!(
                 "no attribute of a pool has the number {attr}"
             ))),
@@ -236,8 +346,8 @@ pub(super) unsafe fn cuMemPoolSetAttribute(
     value: *mut c_void,
 ) -> Outcome {
     let mut state = call.state()?;
-    let missing = state.unknown("pool", number(pool));
-    let found = state.pools.get_mut(&number(pool)).ok_or(missing)?;
+    pool_of(&state, number(pool))?;
+    let found = state.pools.get_mut(&number(pool)).expect("looked up above");
     // SAFETY: the C interface's contract: the value is of the attribute's type.
     unsafe {
         match attr {
@@ -246,7 +356,12 @@ pub(super) unsafe fn cuMemPoolSetAttribute(
             }
             4 => found.threshold = get(value.cast::<u64>().cast_const(), "value")?,
             6 | 8 if get(value.cast::<u64>().cast_const(), "value")? == 0 => {
-                found.peak = found.used
+                let level = if attr == 6 {
+                    &mut found.reserved
+                } else {
+                    &mut found.used
+                };
+                level.highest = level.now;
             }
             _ => {
                 return Err(Failure::invalid(format!(
@@ -261,10 +376,14 @@ pub(super) unsafe fn cuMemPoolSetAttribute(
 pub(super) unsafe fn cuMemPoolTrimTo(
     call: &Call<'_>,
     pool: Handle,
-    _min_bytes_to_keep: usize,
+    min_bytes_to_keep: usize,
 ) -> Outcome {
-    let state = call.state()?;
-    pool_of(&state, number(pool)).map(drop)
+    let mut state = call.state()?;
+    let device = pool_of(&state, number(pool))?.device;
+    let found = state.pools.get_mut(&number(pool)).expect("looked up above");
+    let less = found.trim(min_bytes_to_keep as u64);
+    state.devices[device].memory.keep(0, less);
+    Ok(())
 }
 
 pub(super) unsafe fn cuMemPoolSetAccess(
@@ -273,16 +392,28 @@ pub(super) unsafe fn cuMemPoolSetAccess(
     map: *const CUmemAccessDesc,
     count: usize,
 ) -> Outcome {
-    let state = call.state()?;
+    let mut state = call.state()?;
     let own = pool_of(&state, number(pool))?.device;
+    let mut changes = Vec::new();
     // SAFETY: the C interface's contract.
     for description in unsafe { list(map, count, "map")? } {
         let device = location(&state, description.location)?;
-        if device != own && description.flags != 0 {
-            let message =
-                "access of other devices to a pool; enable peer access of the contexts instead";
-            return Err(Failure::new(code::NOT_SUPPORTED, message));
+        if !matches!(description.flags, 0 | 1 | 3) || device == own && description.flags != 3 {
+            let message = format!("{description:?}; the pool's own device reads and writes (3)");
+            return Err(Failure::invalid(message));
         }
+        if device != own && description.flags != 0 && !super::device::linked(call, own, device) {
+            let message = format!("devices {own} and {device} have no link");
+            return Err(Failure::new(code::PEER_ACCESS_UNSUPPORTED, message));
+        }
+        changes.push((device, description.flags));
+    }
+    let found = state.pools.get_mut(&number(pool)).expect("looked up above");
+    for (device, flags) in changes.into_iter().filter(|(device, _)| *device != own) {
+        match flags {
+            0 => found.access.remove(&device),
+            _ => found.access.insert(device, flags),
+        };
     }
     Ok(())
 }
@@ -294,11 +425,16 @@ pub(super) unsafe fn cuMemPoolGetAccess(
     place: *mut CUmemLocation,
 ) -> Outcome {
     let state = call.state()?;
-    let own = pool_of(&state, number(mem_pool))?.device;
+    let found = pool_of(&state, number(mem_pool))?;
     // SAFETY: the C interface's contract.
     unsafe {
         let device = location(&state, get(place.cast_const(), "location")?)?;
-        put(flags, if device == own { 3 } else { 0 }, "flags")
+        let rights = found.access.get(&device).copied().unwrap_or(0);
+        put(
+            flags,
+            if device == found.device { 3 } else { rights },
+            "flags",
+        )
     }
 }
 

@@ -1,5 +1,6 @@
 //! The running of commands: which heads of queues may run, in which order they do, and waiting for them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use super::call::Call;
 use super::capture;
 use super::clock::{Clock, Ordered, join};
 use super::error::{Failure, Outcome, code, describe};
+use super::plan::WHOLE_GRAPH;
 use super::state::{Command, State, StreamKind};
 use super::work::{Surroundings, Trouble, Work, execute, stack_of};
 use crate::exec::block::{MIX_STEP, mix};
@@ -52,6 +54,7 @@ impl Machine {
             .checks
             .stream_races
             .then(|| state.host_clock.clone());
+        let waits = state.behind(stream, waits);
         let queue = &mut state.stream_mut(stream).queue;
         queue.push_back(Command {
             work,
@@ -131,40 +134,33 @@ impl Machine {
         owner.running = Some(command.sequence);
         let context = owner.context;
         let result = match command.work {
-            Work::Nothing | Work::Record { .. } | Work::WaitValue { .. } => {
+            Work::Nothing | Work::Await { .. } | Work::Record { .. } | Work::WaitValue { .. } => {
                 let ordered = state.order(stream, &command);
                 state.ended(stream, ordered);
                 Ok(())
             }
             _ => {
                 let ordered = state.order(stream, &command);
-                let after = ordered
-                    .as_ref()
-                    .map(|ordered| (ordered.clock.clone(), ordered.command));
-                let (own, all) = (state.view(context, false), state.view(context, true));
-                let launches = command.work.launches();
+                let plain = matches!(command.work, Work::Launch(_));
                 let first = state.launches + 1;
-                state.launches += launches;
-                let stack = stack_of(
-                    state
-                        .contexts
-                        .get(&context)
-                        .map_or(0, |context| context.limits[0]),
-                );
-                drop(state);
+                state.launches += command.work.launches();
+                let limits = state.contexts.get(&context).map(|context| context.limits);
                 let mut place = Surroundings {
                     machine: self,
-                    own: &own,
-                    all: &all,
+                    context,
+                    own: state.view(context, false),
+                    all: (!plain).then(|| state.view(context, true)),
                     grid: AtomicU64::new(first),
-                    stack,
+                    stack: stack_of(limits.map_or(0, |limits| limits[0])),
                     ordered,
                 };
-                let result = execute(&command.work, &mut place);
-                drop((own, all));
+                drop(state);
+                let result = catch_unwind(AssertUnwindSafe(|| execute(&command.work, &mut place)));
+                let after = place.ordered.take();
+                drop(place);
                 state = self.state();
-                state.ended_at(stream, after);
-                result
+                state.ended(stream, after);
+                result.unwrap_or_else(|_| Err(panicked(&command.work)))
             }
         };
         state.finish(stream, &command);
@@ -221,6 +217,7 @@ impl Call<'_> {
             .machine
             .wait(state, |state| state.passed(stream, target));
         state.host_knows(stream);
+        state.trim_pools();
         if let Some(context) = state.contexts.get(&context) {
             context.healthy()?;
         }
@@ -236,6 +233,19 @@ impl Call<'_> {
         state = self.drain_context(state, context);
         state.context(context)?.healthy()?;
         Ok(state)
+    }
+
+    /// Waits until everything that is now in any stream has ended, whatever has failed.
+    pub(crate) fn drain_everything<'m>(&'m self, mut state: Guard<'m>) -> Guard<'m> {
+        let mut contexts: Vec<u64> = (state.busy.iter())
+            .filter_map(|stream| state.streams.get(stream).map(|stream| stream.context))
+            .collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        for context in contexts {
+            state = self.drain_context(state, context);
+        }
+        state
     }
 
     /// As [`Call::wait_for_context`], also of a context that has failed.
@@ -258,6 +268,7 @@ impl Call<'_> {
                 .iter()
                 .all(|&stream| state.passed(stream, target))
         });
+        state.trim_pools();
         if self.machine.settings.checks.stream_races {
             let streams: Vec<u64> = state
                 .streams
@@ -270,17 +281,6 @@ impl Call<'_> {
                 .for_each(|stream| state.host_knows(stream));
         }
         state
-    }
-}
-
-impl Work {
-    /// Launches in it.
-    fn launches(&self) -> u64 {
-        match self {
-            Work::Launch(_) => 1,
-            Work::Graph(plan) => plan.steps.iter().map(|(work, _)| work.launches()).sum(),
-            _ => 0,
-        }
     }
 }
 
@@ -443,18 +443,39 @@ impl State {
         })
     }
 
-    fn ended(&mut self, stream: u64, ordered: Option<Ordered>) {
-        self.ended_at(
-            stream,
-            ordered.map(|ordered| (ordered.clock, ordered.command)),
-        );
+    /// A command has ended: what comes behind it in its stream is ordered behind it.
+    fn ended(&mut self, handle: u64, ordered: Option<Ordered>) {
+        if let (Some(mut ordered), Some(stream)) = (ordered, self.streams.get_mut(&handle)) {
+            ordered.clock.insert(handle, ordered.command);
+            stream.clock = ordered.clock;
+        }
     }
 
-    fn ended_at(&mut self, handle: u64, after: Option<(Clock, u32)>) {
-        if let (Some((mut clock, number)), Some(stream)) = (after, self.streams.get_mut(&handle)) {
-            clock.insert(handle, number);
-            stream.clock = clock;
+    /// A record of an event has ended; with what it is ordered behind, if races are looked for.
+    pub(crate) fn recorded(&mut self, event: u64, record: u64, clock: Option<Clock>) {
+        self.pending_records.remove(&record);
+        if let Some(clock) = clock {
+            self.record_clocks.insert(record, clock);
         }
+        if let Some(event) = self.events.get_mut(&event)
+            && event.record == record
+        {
+            event.time = Some(Instant::now());
+        }
+    }
+
+    /// The records that a new command waits for: its own, and those that its context does.
+    fn behind(&mut self, stream: u64, mut waits: Vec<u64>) -> Vec<u64> {
+        let context = self.streams.get(&stream).map(|stream| stream.context);
+        let context = context.and_then(|context| self.contexts.get_mut(&context));
+        if let Some(context) = context.filter(|context| !context.behind.is_empty()) {
+            let (pending, clocks) = (&self.pending_records, &self.record_clocks);
+            context
+                .behind
+                .retain(|record| pending.contains(record) || clocks.contains_key(record));
+            waits.extend(&context.behind);
+        }
+        waits
     }
 
     /// The host has waited for a stream: what it submits from now on is ordered behind it.
@@ -466,17 +487,16 @@ impl State {
 
     /// A command has ended.
     fn finish(&mut self, handle: u64, command: &Command) {
-        if let Work::Record { event, record } = command.work {
-            self.pending_records.remove(&record);
-            if command.clock.is_some()
-                && let Some(stream) = self.streams.get(&handle)
-            {
-                self.record_clocks.insert(record, stream.clock.clone());
-            }
-            if let Some(event) = self.events.get_mut(&event)
-                && event.record == record
-            {
-                event.time = Some(Instant::now());
+        let is_record = matches!(command.work, Work::Record { .. });
+        for (event, record) in command.work.records() {
+            if is_record || event == WHOLE_GRAPH {
+                let stream = self.streams.get(&handle);
+                let clock = stream.filter(|_| command.clock.is_some());
+                let clock = clock.map(|stream| stream.clock.clone());
+                self.recorded(event, record, clock);
+            } else {
+                // What a graph did not come to because it failed holds nobody up.
+                self.pending_records.remove(&record);
             }
         }
         let Some(stream) = self.streams.get_mut(&handle) else {
@@ -489,6 +509,13 @@ impl State {
             if destroyed {
                 self.streams.remove(&handle);
             }
+        }
+    }
+
+    /// Records that will not be made any more hold nobody up.
+    fn drop_records(&mut self, work: &Work) {
+        for (_, record) in work.records() {
+            self.pending_records.remove(&record);
         }
     }
 
@@ -505,8 +532,9 @@ impl State {
             let dropped = std::mem::take(&mut stream.queue);
             let (idle, destroyed) = (stream.running.is_none(), stream.destroyed);
             for command in dropped {
-                if let Work::Record { record, .. } = command.work {
-                    self.pending_records.remove(&record);
+                self.drop_records(&command.work);
+                if let Work::Free { address } = command.work {
+                    self.freeing.remove(&address);
                 }
             }
             if idle {
@@ -516,6 +544,20 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// A command that has panicked must not leave its stream waiting for it for ever.
+#[cold]
+fn panicked(work: &Work) -> Trouble {
+    let message = format!(
+        "the virtual driver panicked in {}, which is a bug of it; please report",
+        work.text()
+    );
+    Trouble {
+        code: code::UNKNOWN,
+        message,
+        lost: false,
     }
 }
 

@@ -10,14 +10,16 @@ use super::clock::{Clock, History};
 use super::error::{Failure, Outcome, code};
 use super::graph::Graph;
 use super::graph_exec::Exec;
+use super::graph_memory::GraphMemories;
 use super::library::{Library, Link};
 use super::module::{Function, Module};
 use super::pool::Pool;
 use super::virtual_memory::Physical;
 use super::work::Work;
-use crate::device::address_space::{AddressSpace, Origin, Policy};
+use crate::device::address_space::{ALIGNMENT, AddressSpace, Origin, Policy, rounded};
+use crate::device::heap::Heap;
 use crate::device::host_memory::{self, HostRanges};
-use crate::device::view::{Mappings, View};
+use crate::device::view::{Mappings, Peer, PeerAccess, View};
 use crate::device::{RESERVED_INDEX, range_of};
 use crate::exec::block::MIX_STEP;
 use crate::machine::{Machine, Settings};
@@ -44,8 +46,10 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     /// Whether it is the device's primary context.
     pub(crate) primary: bool,
-    /// How often the primary context is retained; 1 for others.
+    /// How often the primary context is retained.
     pub(crate) retained: u32,
+    /// Whether it can be used; a primary context only between a retain and the next reset or last release.
+    pub(crate) active: bool,
     /// Flags that it was made with.
     pub(crate) flags: u32,
     /// Why every call fails from now on.
@@ -56,6 +60,10 @@ pub(crate) struct Context {
     pub(crate) per_thread: HashMap<ThreadId, u64>,
     /// Contexts whose memory it may access.
     pub(crate) peers: BTreeSet<u64>,
+    /// Records that everything submitted from now on waits for: `cuCtxWaitEvent`.
+    pub(crate) behind: Vec<u64>,
+    /// The heap of its kernels.
+    pub(crate) heap: Arc<Heap>,
     /// `cuCtxSetLimit`
     pub(crate) limits: [usize; 7],
     /// `cuCtxSetCacheConfig`
@@ -131,6 +139,8 @@ pub(crate) struct Event {
 pub(crate) struct State {
     /// The machine itself.
     pub(crate) machine: Weak<Machine>,
+    /// How memory is given out.
+    pub(crate) policy: Policy,
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: HashMap<u64, Context>,
     pub(crate) streams: HashMap<u64, Stream>,
@@ -148,6 +158,10 @@ pub(crate) struct State {
     pub(crate) execs: HashMap<u64, Exec>,
     pub(crate) captures: HashMap<u64, Capture>,
     pub(crate) physical: HashMap<u64, Physical>,
+    /// Memory that graphs allocate.
+    pub(crate) graph_memory: GraphMemories,
+    /// Allocations whose free waits for its turn in a stream.
+    pub(crate) freeing: HashSet<u64>,
     /// Address ranges of `cuMemAddressReserve`: start and bytes.
     pub(crate) reserved: BTreeMap<u64, u64>,
     /// Where the next reservation starts.
@@ -177,6 +191,9 @@ pub(crate) struct State {
 /// Handles have these bits, so that none is an address.
 const HANDLE_TAG: u64 = 0x06 << 56;
 
+/// The limit of the heap, `CU_LIMIT_MALLOC_HEAP_SIZE`.
+pub(crate) const HEAP_LIMIT: usize = 2;
+
 /// Limits of a new context: stack, printf, heap, synchronisation depth, launches, L2 granularity, L2 bytes.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0];
 
@@ -184,13 +201,16 @@ impl State {
     /// The state of a new machine.
     pub(crate) fn new(settings: &Settings, machine: Weak<Machine>) -> State {
         let policy = Policy {
+            alignment: ALIGNMENT,
             poison: settings.poison,
             quarantine: settings.quarantine,
             uninitialized: settings.checks.uninitialized,
             races: settings.checks.stream_races,
+            strict: settings.checks.strict,
         };
         let mut state = State {
             machine,
+            policy,
             devices: Vec::new(),
             contexts: HashMap::new(),
             streams: HashMap::new(),
@@ -206,6 +226,8 @@ impl State {
             execs: HashMap::new(),
             captures: HashMap::new(),
             physical: HashMap::new(),
+            graph_memory: GraphMemories::default(),
+            freeing: HashSet::new(),
             reserved: BTreeMap::new(),
             reserve_top: crate::device::range_base(RESERVED_INDEX),
             mapped: Arc::default(),
@@ -256,12 +278,15 @@ impl State {
         let context = Context {
             device,
             primary,
-            retained: u32::from(!primary),
+            retained: 0,
+            active: !primary,
             flags,
             failure: None,
             legacy,
             per_thread: HashMap::new(),
             peers: BTreeSet::new(),
+            behind: Vec::new(),
+            heap: Arc::new(Heap::new(LIMITS[HEAP_LIMIT] as u64, self.policy)),
             limits: LIMITS,
             cache: 0,
             shared: 0,
@@ -310,7 +335,7 @@ impl State {
     /// A context that lives.
     pub(crate) fn context(&self, handle: u64) -> Outcome<&Context> {
         match self.contexts.get(&handle) {
-            Some(context) if context.retained > 0 => Ok(context),
+            Some(context) if context.active => Ok(context),
             Some(_) => Err(Failure::new(
                 code::CONTEXT_IS_DESTROYED,
                 "the primary context is not active: it was released or reset",
@@ -334,6 +359,11 @@ impl State {
     pub(crate) fn context_mut(&mut self, handle: u64) -> Outcome<&mut Context> {
         self.context(handle)?;
         Ok(self.contexts.get_mut(&handle).expect("checked above"))
+    }
+
+    /// Whether the handle is one of a default stream, which stands for a stream of the current context.
+    pub(crate) fn is_default_stream(handle: u64) -> bool {
+        handle <= 2
     }
 
     /// The stream that a handle stands for in a context: 0 and 1 are the default stream, 2 the thread's.
@@ -408,54 +438,103 @@ impl State {
             return Err(Failure::new(code::OUT_OF_MEMORY, message));
         }
         let (id, call) = (self.next_sequence(), machine.tally().call_number());
+        self.take_back_graph_memory(call);
+        if let Some(start) = self.allocate_from(device, size, origin, context, id, call) {
+            return Ok(start);
+        }
+        // What pools keep is given up before anything fails.
+        self.trim_pools_of(device);
+        self.allocate_from(device, size, origin, context, id, call)
+            .ok_or_else(|| self.out_of_memory(device, size))
+    }
+
+    /// Memory of a device, from what the pool keeps if it is a pool's; `None` if there is too little.
+    fn allocate_from(
+        &mut self,
+        device: usize,
+        size: u64,
+        origin: Origin,
+        context: u64,
+        id: u64,
+        call: u64,
+    ) -> Option<u64> {
+        let bytes = rounded(size)?;
         let memory = &mut self.devices[device].memory;
-        memory
-            .allocate(size, origin, context, id, call)
-            .ok_or_else(|| {
-                let message = format!(
-                    "{size} bytes are asked for; device {device} has {} of {} bytes free",
-                    memory.capacity() - memory.used(),
-                    memory.capacity()
-                );
-                Failure::new(code::OUT_OF_MEMORY, message)
-            })
+        let Origin::Pool(pool) = origin else {
+            return memory.allocate(size, origin, context, id, call);
+        };
+        let pool = self.pools.get_mut(&pool)?;
+        let taken = bytes.min(pool.kept());
+        memory.keep(0, taken);
+        let start = memory.allocate(size, origin, context, id, call);
+        match start {
+            Some(_) => pool.allocated(bytes, bytes - taken),
+            None => memory.keep(taken, 0),
+        }
+        start
+    }
+
+    /// The failure of an allocation.
+    #[cold]
+    pub(crate) fn out_of_memory(&self, device: usize, size: u64) -> Failure {
+        let memory = &self.devices[device].memory;
+        let message = format!(
+            "{size} bytes are asked for; device {device} has {} of {} bytes free",
+            memory.available(),
+            memory.capacity()
+        );
+        Failure::new(code::OUT_OF_MEMORY, message)
     }
 
     /// What a command of a device sees of memory; `everything` for copies, which need no peer access.
     pub(crate) fn view(&self, context: u64, everything: bool) -> View {
         let owner = self.contexts.get(&context);
         let device = owner.map_or(0, |context| context.device);
+        let enabled = |other: usize| {
+            let mut peers = owner.into_iter().flat_map(|owner| &owner.peers);
+            peers.any(|peer| {
+                self.contexts
+                    .get(peer)
+                    .is_some_and(|peer| peer.device == other)
+            })
+        };
+        let mut pools = Vec::new();
         let mut peers = Vec::new();
-        if everything {
-            peers.extend((0..self.devices.len()).filter(|&other| other != device));
-        } else if let Some(owner) = owner {
-            let reachable = owner
-                .peers
-                .iter()
-                .filter_map(|peer| Some(self.contexts.get(peer)?.device));
-            peers.extend(reachable.filter(|&other| other != device));
+        for other in (0..self.devices.len()).filter(|&other| other != device) {
+            let known = pools.len();
+            if !everything {
+                pools.extend(self.pools_open_to(device, other));
+            }
+            let access = match () {
+                () if everything => PeerAccess::Everything,
+                () if enabled(other) => PeerAccess::Enabled,
+                () if pools.len() > known => PeerAccess::PoolsOnly,
+                () => continue,
+            };
+            peers.push(Peer {
+                device: other,
+                live: self.devices[other].memory.live().clone(),
+                access,
+            });
         }
-        let arenas = std::iter::once(device).chain(peers.iter().copied());
-        let mut kept: Vec<_> = arenas
-            .filter_map(|index| self.devices[index].memory.arena())
-            .collect();
-        if !self.mapped.is_empty() {
-            kept = self
-                .devices
-                .iter()
-                .filter_map(|device| device.memory.arena())
-                .collect();
-        }
+        let all_arenas = !self.mapped.is_empty();
+        let seen = |index: usize| {
+            all_arenas || index == device || peers.iter().any(|peer| peer.device == index)
+        };
+        let arenas = (self.devices.iter().enumerate()).filter(|(index, _)| seen(*index));
         View {
             device,
             own: self.devices[device].memory.live().clone(),
-            peers: peers
-                .iter()
-                .map(|&index| (index, self.devices[index].memory.live().clone()))
+            _arenas: arenas
+                .filter_map(|(_, device)| device.memory.arena())
                 .collect(),
+            peers,
+            pools,
             mapped: self.mapped.clone(),
+            heap: owner
+                .filter(|_| !everything)
+                .map(|context| context.heap.clone()),
             host: self.host.clone(),
-            _arenas: kept,
             machine: self.machine.clone(),
         }
     }
@@ -503,8 +582,10 @@ impl State {
                 live.filter(|(_, allocation)| allocation.origin != Origin::Module)
             {
                 lines.push(format!(
-                    "{} bytes at {start:#x} on device {index}, allocated by driver call {}, were never freed",
-                    allocation.size, allocation.call
+                    "{} bytes at {start:#x} on device {index}, allocated by {} (driver call {}), were never freed",
+                    allocation.size,
+                    allocation.origin.function(),
+                    allocation.call
                 ));
             }
         }

@@ -11,6 +11,9 @@ use super::work::Work;
 use crate::device::host_memory;
 use std::sync::MutexGuard;
 
+/// Flag of waits and records in a capture: they become nodes, instead of edges.
+pub(super) const EXTERNAL: c_uint = 1;
+
 pub(super) unsafe fn cuStreamCreate(
     call: &Call<'_>,
     ph_stream: *mut Handle,
@@ -52,7 +55,7 @@ pub(super) unsafe fn cuStreamCreateWithPriority(
 pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Outcome {
     let mut state = call.state()?;
     let stream = number(h_stream);
-    if stream <= 2 {
+    if State::is_default_stream(stream) {
         return Err(Failure::new(
             code::INVALID_HANDLE,
             "default streams cannot be destroyed",
@@ -68,7 +71,7 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
                 found.destroyed = true;
             }
             if let Some(capture) = capture {
-                super::capture::invalidate(&mut state, capture);
+                super::capture::abandon(&mut state, capture, stream);
             }
             Ok(())
         }
@@ -76,10 +79,17 @@ pub(super) unsafe fn cuStreamDestroy_v2(call: &Call<'_>, h_stream: Handle) -> Ou
     }
 }
 
-/// The stream of a handle, in the current context if it is a default stream.
-fn stream<'m>(call: &'m Call<'_>, h_stream: Handle) -> Outcome<(MutexGuard<'m, State>, u64)> {
-    let (mut state, context) = call.current()?;
-    let stream = state.stream(context, number(h_stream))?;
+/// The stream of a handle, in the current context if it is a default stream; others know their context.
+pub(super) fn stream<'m>(
+    call: &'m Call<'_>,
+    h_stream: Handle,
+) -> Outcome<(MutexGuard<'m, State>, u64)> {
+    let (mut state, context) = if State::is_default_stream(number(h_stream)) {
+        call.current()?
+    } else {
+        (call.state()?, 0)
+    };
+    let stream = call.stream(&mut state, context, h_stream)?;
     Ok((state, stream))
 }
 
@@ -117,6 +127,10 @@ pub(super) unsafe fn cuStreamWaitEvent(
             "{flags:#x} are no flags of a wait"
         )));
     }
+    if flags == EXTERNAL && state.streams[&stream].capture.is_some() {
+        let work = super::graph_node::await_node(&mut state, number(h_event))?;
+        return super::capture::record(&mut state, stream, work);
+    }
     let event = state.event(number(h_event))?;
     let record = event.record;
     if let Some((capture, nodes)) = event.captured.clone() {
@@ -128,6 +142,7 @@ pub(super) unsafe fn cuStreamWaitEvent(
         super::capture::forbid(&mut state, stream, message);
         return Err(Failure::new(code::STREAM_CAPTURE_ISOLATION, message));
     }
+    super::capture::forbid_implicit(&mut state, stream)?;
     if record == 0 {
         return Ok(());
     }

@@ -169,7 +169,7 @@ fn touch(piece: &Piece, bytes: u64, write: bool, place: &Surroundings<'_>) -> Re
             },
             ordered.describe(conflict.other),
             region.start + conflict.offset,
-            place.all.describe(region.start + offset),
+            place.everything().describe(region.start + offset),
         );
         return Err(Trouble {
             code: code::LAUNCH_FAILED,
@@ -214,7 +214,10 @@ fn copy_row(
     place: &Surroundings<'_>,
 ) -> Result<(), Trouble> {
     while bytes > 0 {
-        let (source, target) = (piece(place.all, from, bytes)?, piece(place.all, to, bytes)?);
+        let (source, target) = (
+            piece(place.everything(), from, bytes)?,
+            piece(place.everything(), to, bytes)?,
+        );
         let length = source.bytes.min(target.bytes);
         touch(&source, length, false, place)?;
         touch(&target, length, true, place)?;
@@ -287,7 +290,7 @@ pub(super) fn fill(fill: &Fill, place: &Surroundings<'_>) -> Result<(), Trouble>
         let (mut to, mut bytes) = (fill.to.address + row * fill.to.pitch, fill.width);
         let mut phase = 0;
         while bytes > 0 {
-            let target = piece(place.all, to, bytes)?;
+            let target = piece(place.everything(), to, bytes)?;
             touch(&target, target.bytes, true, place)?;
             fill_piece(target.host, target.bytes as usize, fill, phase);
             if let Some((region, offset)) = target.region
@@ -327,9 +330,9 @@ pub(super) fn write_value(
     place: &Surroundings<'_>,
 ) -> Result<(), Trouble> {
     let size = if wide { 8 } else { 4 };
-    let target = piece(place.all, address, size)?;
+    let target = piece(place.everything(), address, size)?;
     if target.bytes < size {
-        return Err(illegal(place.all, address, size));
+        return Err(illegal(place.everything(), address, size));
     }
     touch(&target, size, true, place)?;
     // SAFETY: the piece has that many bytes.

@@ -2,18 +2,22 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::abi::{CUhostFn, CUstreamCallback};
 use super::call::handle;
 use super::clock::Ordered;
 use super::error::code;
+use super::graph_memory::GraphMemory;
 use super::module::Function;
-use super::plan::Plan;
+use super::plan::GraphLaunch;
 use super::transfer::{self, Copy, Fill};
 use crate::check::Order;
+use crate::device::GRID_WORKSPACE;
+use crate::device::attributes::limits;
 use crate::device::view::View;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
+use crate::exec::memory::{Memory, Region};
 use crate::machine::{IN_CALLBACK, Machine};
 
 /// A kernel with all that its launch was given.
@@ -56,10 +60,14 @@ pub(crate) enum Work {
     },
     /// Records an event.
     Record { event: u64, record: u64 },
+    /// Waits for the latest record of an event that the launch of its graph knows.
+    Await { event: u64 },
+    /// Allocates a graph's memory.
+    Allocate(Arc<GraphMemory>),
     /// Frees device memory.
     Free { address: u64 },
-    /// Waits until memory compares with a value: 0 is at least (cyclic), 1 equal, 2 any common bit, 3 any bit not set in
-    /// both.
+    /// Waits until memory compares with a value: 0 is at least (cyclic), 1 equal, 2 any common bit, 3 any bit not set
+    /// in both.
     WaitValue {
         address: u64,
         value: u64,
@@ -73,10 +81,31 @@ pub(crate) enum Work {
         wide: bool,
     },
     /// Runs the nodes of a graph.
-    Graph(Arc<Plan>),
+    Graph(Arc<GraphLaunch>),
 }
 
 impl Work {
+    /// Records of events that end with it: each event and record.
+    pub(crate) fn records(&self) -> Vec<(u64, u64)> {
+        match self {
+            Work::Record { event, record } => vec![(*event, *record)],
+            Work::Graph(launch) => launch.records.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Launches of kernels in it.
+    pub(crate) fn launches(&self) -> u64 {
+        match self {
+            Work::Launch(_) => 1,
+            Work::Graph(launch) => {
+                let steps = launch.plan.steps.iter();
+                steps.map(|(work, _)| work.launches()).sum()
+            }
+            _ => 0,
+        }
+    }
+
     /// What messages call it.
     pub(crate) fn text(&self) -> String {
         match self {
@@ -98,6 +127,13 @@ impl Work {
             ),
             Work::Host { .. } | Work::Callback { .. } => "a host function".to_string(),
             Work::Record { .. } => "the record of an event".to_string(),
+            Work::Await { .. } => "a wait for an event".to_string(),
+            Work::Allocate(memory) => {
+                format!(
+                    "the allocation of {} bytes at {:#x}",
+                    memory.size, memory.address
+                )
+            }
             Work::Free { address } => format!("the free of {address:#x}"),
             Work::WaitValue { address, .. } => format!("a wait for a value at {address:#x}"),
             Work::WriteValue { address, .. } => format!("a write of a value at {address:#x}"),
@@ -121,10 +157,12 @@ pub(crate) struct Trouble {
 pub(crate) struct Surroundings<'s> {
     /// The machine.
     pub(crate) machine: &'s Arc<Machine>,
-    /// Memory of the context's device and peers.
-    pub(crate) own: &'s View,
-    /// Memory of all devices, for copies.
-    pub(crate) all: &'s View,
+    /// The context.
+    pub(crate) context: u64,
+    /// Memory of the context's device and peers, as kernels see it.
+    pub(crate) own: View,
+    /// Memory of all devices, as copies see it, if it is not a plain launch.
+    pub(crate) all: Option<View>,
     /// The number of the launch, if the command is one.
     pub(crate) grid: AtomicU64,
     /// Stack of a thread.
@@ -133,10 +171,24 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) ordered: Option<Ordered>,
 }
 
+impl Surroundings<'_> {
+    /// Memory as copies see it.
+    pub(crate) fn everything(&self) -> &View {
+        self.all.as_ref().unwrap_or(&self.own)
+    }
+
+    /// Looks at memory anew, after the command itself has changed what is allocated.
+    pub(crate) fn refresh(&mut self) {
+        let state = self.machine.state();
+        self.own = state.view(self.context, false);
+        self.all = Some(state.view(self.context, true));
+    }
+}
+
 /// Does the work of a command. The state's lock is not held.
 pub(crate) fn execute(work: &Work, place: &mut Surroundings<'_>) -> Result<(), Trouble> {
     match work {
-        Work::Nothing | Work::Record { .. } | Work::WaitValue { .. } => Ok(()),
+        Work::Nothing | Work::Record { .. } | Work::Await { .. } | Work::WaitValue { .. } => Ok(()),
         Work::Launch(launch) => run_kernel(launch, place),
         Work::Copy(copy) => transfer::copy(copy, place),
         Work::Staged { bytes, to } => transfer::staged(bytes, to, place),
@@ -163,19 +215,20 @@ pub(crate) fn execute(work: &Work, place: &mut Surroundings<'_>) -> Result<(), T
         }
         Work::Free { address } => {
             let call = place.machine.tally().call_number();
-            let mut state = place.machine.state();
-            super::pool::free(&mut state, *address, call).map_err(|failure| Trouble {
+            let freed = super::pool::free(&mut place.machine.state(), *address, call);
+            freed.map_err(|failure| Trouble {
                 code: code::ILLEGAL_ADDRESS,
                 message: failure.message.map_or_else(String::new, String::from),
                 lost: false,
             })
         }
+        Work::Allocate(memory) => super::graph_memory::allocate(memory, place),
         Work::WriteValue {
             address,
             value,
             wide,
         } => transfer::write_value(*address, *value, *wide, place),
-        Work::Graph(plan) => super::plan::run(plan, place),
+        Work::Graph(launch) => super::plan::run(launch, place),
     }
 }
 
@@ -212,6 +265,52 @@ impl Host for KernelHost<'_> {
 
     fn grid_id(&self) -> u64 {
         self.grid
+    }
+}
+
+/// What a cooperative launch sees of memory: that of its view, and a few bytes by which its blocks synchronise.
+struct Cooperative<'v> {
+    view: &'v View,
+    /// Its own size, and the word that blocks count in.
+    workspace: [AtomicU32; 2],
+}
+
+impl<'v> Cooperative<'v> {
+    fn new(view: &'v View) -> Cooperative<'v> {
+        Cooperative {
+            view,
+            workspace: [AtomicU32::new(8), AtomicU32::new(0)],
+        }
+    }
+}
+
+// SAFETY: the workspace lives as long as the launch, may be written through a shared reference, and kernels order their
+// accesses to it as on hardware; all else is the view's.
+unsafe impl Memory for Cooperative<'_> {
+    fn region(&self, address: u64) -> Option<Region> {
+        let bytes = size_of_val(&self.workspace) as u64;
+        if (GRID_WORKSPACE..GRID_WORKSPACE + bytes).contains(&address) {
+            return Some(Region {
+                start: GRID_WORKSPACE,
+                end: GRID_WORKSPACE + bytes,
+                host: self.workspace.as_ptr().cast_mut().cast(),
+                writable: true,
+                shadow: std::ptr::null(),
+            });
+        }
+        self.view.region(address)
+    }
+
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        self.view.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        self.view.free(address)
+    }
+
+    fn describe(&self, address: u64) -> String {
+        self.view.describe(address)
     }
 }
 
@@ -259,13 +358,23 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
         }
     };
     let checks = settings.checks;
+    let workspace = Cooperative::new(&place.own);
     let result = launch::run(&Launch {
         kernel,
         grid: launch.grid,
         threads: launch.block,
         dynamic_shared: launch.shared,
         params: &launch.params,
-        memory: place.own,
+        memory: if launch.cooperative {
+            &workspace
+        } else {
+            &place.own
+        },
+        grid_workspace: if launch.cooperative {
+            GRID_WORKSPACE
+        } else {
+            0
+        },
         host: &KernelHost {
             machine,
             grid: number,
@@ -278,6 +387,8 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
             workers: settings.workers,
             seed: settings.seed,
             budget: settings.budget,
+            shared_unit: limits(settings.capability).shared_unit,
+            strict: checks.strict,
             check_uninitialized: checks.uninitialized,
             check_shared_races: checks.shared_races,
             count_memory: settings.count_memory,

@@ -91,6 +91,8 @@ impl<'l> Grid<'l> {
             } else {
                 SLICE
             };
+            // A small budget is looked at as soon as it is spent.
+            let slice = slice.min(self.launch.options.budget.saturating_add(1));
             core.fuel = slice;
             core.yielded = false;
             let state = block.run(&mut core);
@@ -133,10 +135,17 @@ impl<'l> Grid<'l> {
 
     fn shared_bytes(&self) -> u32 {
         let fixed = self.launch.kernel.shared_bytes;
-        match self.launch.dynamic_shared {
+        let options = &self.launch.options;
+        let asked = match self.launch.dynamic_shared {
             0 => fixed,
             dynamic => fixed.next_multiple_of(16).saturating_add(dynamic),
+        };
+        if options.strict {
+            return asked;
         }
+        asked
+            .checked_next_multiple_of(options.shared_unit)
+            .unwrap_or(asked)
     }
 
     fn fail(&self, fault: Option<Box<Fault>>) {
@@ -210,6 +219,8 @@ struct Block<'l> {
     arrivals: Arrivals,
     /// Counts the rounds over the warps, for their order.
     round: u64,
+    /// How far the round has come when the fuel was used up.
+    turn: usize,
 }
 
 impl<'l> Block<'l> {
@@ -256,6 +267,7 @@ impl<'l> Block<'l> {
             shadow,
             arrivals: Arrivals::new(),
             round: 0,
+            turn: 0,
         }
     }
 
@@ -272,8 +284,8 @@ impl<'l> Block<'l> {
         core.shared = self.shared.pointer();
         core.shared_bytes = self.shared.bytes();
         loop {
-            let mut progress = false;
-            for turn in 0..self.warps.len() {
+            let mut progress = self.turn > 0;
+            for turn in self.turn..self.warps.len() {
                 let number = self.ordered(core, turn);
                 if !self.warps[number].is_ready() {
                     continue;
@@ -287,16 +299,26 @@ impl<'l> Block<'l> {
                 std::mem::swap(&mut core.warp, &mut self.warps[number]);
                 match pause {
                     Pause::Blocked => {}
-                    Pause::Fuel => return State::Unfinished,
+                    Pause::Fuel => {
+                        // The next warp is next: this one may wait for it.
+                        self.turn = turn + 1;
+                        return State::Unfinished;
+                    }
                     Pause::Fault => return State::Fault,
                 }
             }
-            self.round += 1;
+            (self.round, self.turn) = (self.round + 1, 0);
             if self.warps.iter().all(|warp| warp.live == 0) {
                 return State::Done;
             }
             if rendezvous::release(core, &mut self.warps, &mut self.arrivals) {
                 progress = true;
+            }
+            for group in self.warps.iter_mut().flat_map(|warp| &mut warp.groups) {
+                if group.state == GroupState::Waiting {
+                    group.state = GroupState::Ready;
+                    progress = true;
+                }
             }
             if !progress {
                 core.fault = Some(Box::new(self.stuck(core)));

@@ -8,6 +8,7 @@
 
 use super::code::{CallSite, Code, Kernel};
 use super::instruction::{Flow, Inst, NO_GUARD};
+use super::lanes::WARP;
 use super::launch::{Launch, LaunchCounts};
 use super::memory::Region;
 use super::warp::{Arrival, Frame, Group, GroupState, Registers, Warp};
@@ -66,6 +67,8 @@ pub(crate) struct Core<'l> {
     pub(crate) clock: u64,
     /// How often each instruction ran.
     pub(crate) profile: Profile,
+    /// The bytes that the running store writes, for the check of races.
+    pub(crate) stored: Option<Box<[[u8; 32]; WARP]>>,
     regions: [Region; REGIONS],
     next_region: usize,
     /// Counts the groups' turns.
@@ -117,6 +120,7 @@ impl<'l> Core<'l> {
             fuel: 0,
             yielded: false,
             clock: 0,
+            stored: None,
             regions: [nowhere; REGIONS],
             next_region: 0,
             profile: Profile::new(launch.kernel),
@@ -147,6 +151,10 @@ impl<'l> Core<'l> {
     #[inline(never)]
     fn look_up(&mut self, address: u64, size: u64) -> Option<Region> {
         let region = self.launch.memory.region(address)?;
+        if crate::device::range_of(address) == Some(crate::device::HEAP_INDEX) {
+            // Any thread may free it at any time.
+            return (region.end - address >= size).then_some(region);
+        }
         self.regions[self.next_region] = region;
         self.next_region = (self.next_region + 1) % REGIONS;
         (region.end - address >= size).then_some(region)
@@ -436,12 +444,14 @@ impl<'l> Core<'l> {
     unsafe fn run_group(&mut self, mut pc: u32) -> Option<Pause> {
         let instructions = self.code.instructions.as_ptr();
         let mut start = pc;
+        // The last instruction of a straight run may end lanes or send them elsewhere, so they are counted before.
+        let mut lanes = self.active.count_ones();
         // Where the group meets another one of its frame by falling into it.
         let stop = self.warp.next_meeting(self.frame_index, pc);
         let alone = self.warp.groups.is_empty();
         loop {
             if pc == stop {
-                self.account(start, pc);
+                self.account(start, pc, lanes);
                 self.put_back(pc);
                 return None;
             }
@@ -460,9 +470,10 @@ impl<'l> Core<'l> {
             match unsafe { (inst.run)(self, inst) } {
                 Flow::Next => {}
                 Flow::Jump => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     pc = self.target;
                     start = pc;
+                    lanes = self.active.count_ones();
                     if self.fuel == 0 {
                         self.put_back(pc);
                         return Some(Pause::Fuel);
@@ -474,7 +485,7 @@ impl<'l> Core<'l> {
                     }
                 }
                 Flow::Schedule => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     self.put_back(if self.state == GroupState::Parked {
                         pc - 1
                     } else {
@@ -483,7 +494,7 @@ impl<'l> Core<'l> {
                     return (self.fuel == 0).then_some(Pause::Fuel);
                 }
                 Flow::Fault => {
-                    self.account(start, pc);
+                    self.account(start, pc, lanes);
                     return Some(Pause::Fault);
                 }
             }
@@ -506,12 +517,11 @@ impl<'l> Core<'l> {
 
     /// Counts the instructions from `start` to `end`, which the group has run.
     #[inline(always)]
-    fn account(&mut self, start: u32, end: u32) {
+    fn account(&mut self, start: u32, end: u32, lanes: u32) {
         let length = u64::from(end - start);
         self.fuel = self.fuel.saturating_sub(length);
         self.clock += length;
-        self.profile
-            .add(self.code.profile, start, end, self.active.count_ones());
+        self.profile.add(self.code.profile, start, end, lanes);
     }
 }
 

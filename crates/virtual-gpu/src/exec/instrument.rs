@@ -201,6 +201,10 @@ impl Core<'_> {
             stamp,
             clock,
             options.check_shared_races,
+            (access == Access::Write)
+                .then_some(self.stored.as_ref())
+                .flatten()
+                .map(|stored| &stored[lane][..(size as usize).min(stored[lane].len())]),
         );
         let Some((byte, finding)) = found else {
             return Ok(());

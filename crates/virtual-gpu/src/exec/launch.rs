@@ -19,6 +19,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) params: &'l [u8],
     /// Device memory.
     pub(crate) memory: &'l dyn Memory,
+    /// Device address of what the blocks of a cooperative launch synchronise by; 0 for others.
+    pub(crate) grid_workspace: u64,
     /// What the kernel may ask of its surroundings.
     pub(crate) host: &'l dyn Host,
     /// The launch's number among the device's commands and their order, if races between commands are looked for.
@@ -38,6 +40,10 @@ pub(crate) struct Options {
     pub(crate) budget: u64,
     /// Whether reads of bytes that were never written are faults.
     pub(crate) check_uninitialized: bool,
+    /// Bytes of a unit that shared memory is given out in.
+    pub(crate) shared_unit: u32,
+    /// Whether what is wrong and goes well on hardware is a fault, see [`crate::machine::Checks::strict`].
+    pub(crate) strict: bool,
     /// Whether unordered accesses to shared memory are faults.
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.

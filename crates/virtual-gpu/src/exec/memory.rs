@@ -34,7 +34,7 @@ pub(crate) struct Region {
     pub(crate) host: *mut u8,
     /// Whether kernels may write to it.
     pub(crate) writable: bool,
-    /// What the checks remember of its bytes; null when they are off.
+    /// What the checks remember of its bytes; null when they are off. It lives as long as the host memory.
     pub(crate) shadow: *const Shadow,
 }
 
@@ -46,6 +46,10 @@ pub(crate) struct Region {
 pub(crate) unsafe trait Memory: Sync {
     /// The region that an address lies in.
     fn region(&self, address: u64) -> Option<Region>;
+    /// Gives out a block of the heap of device code; `None` if there is no room.
+    fn allocate(&self, bytes: u64) -> Option<u64>;
+    /// Takes back a block of the heap; otherwise what is wrong with the address.
+    fn free(&self, address: u64) -> Result<(), String>;
     /// What a message says of an address that lies in no region or ends outside: the nearest allocation, a freed one.
     fn describe(&self, address: u64) -> String;
 }

@@ -27,6 +27,8 @@ pub(crate) enum GroupState {
     Ready,
     /// At an instruction that needs lanes that have not come yet; it is tried again when others join.
     Parked,
+    /// It has looked for something in vain and goes on when the other warps of the block have had their turn.
+    Waiting,
     /// At a barrier of the block; the program counter is already behind it.
     Barrier {
         /// Its number.

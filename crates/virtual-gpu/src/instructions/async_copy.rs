@@ -43,10 +43,11 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             form.modifiers.join(".")
         )));
     }
-    if let Some(name) = form.take_any(&["bulk", "mbarrier"]) {
-        return Err(Refusal::new(format!(
-            "cp.async.{name} is not supported: it needs mbarrier objects"
-        )));
+    if form.take("bulk") {
+        return Err(Refusal::new("cp.async.bulk is not supported"));
+    }
+    if form.take("mbarrier") {
+        return super::mbarrier::decode_copy_arrive(form, builder);
     }
     if let Some(wait) = form.take_any(&["commit_group", "wait_group", "wait_all"]) {
         builder.class = Class::Sync;
@@ -71,7 +72,18 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
 fn decode_copy(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     let cached = form.take_any(&["ca", "cg"]);
     let cached = cached.ok_or_else(|| Refusal::new("cp.async is .ca or .cg"))?;
-    if form.take_any(&["shared", "shared::cta"]).is_none() || !form.take("global") {
+    let place = |name: &str| {
+        form.modifiers
+            .iter()
+            .position(|other| other.starts_with(name))
+    };
+    let in_order = place("shared") < place("global");
+    if form
+        .take_any(&["shared", "shared::cta", "shared::cluster"])
+        .is_none()
+        || !form.take("global")
+        || !in_order
+    {
         return Err(Refusal::new("cp.async copies from .global to .shared"));
     }
     let policy = form.take("L2::cache_hint");
@@ -242,9 +254,15 @@ struct WaitAll;
 impl Handler for WaitAll {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        commit(core);
-        perform(core, inst, 0)
+        perform_all(core, inst)
     }
+}
+
+/// Performs all copies of the mask's lanes.
+#[inline(always)]
+pub(super) fn perform_all(core: &mut Core<'_>, inst: &Inst) -> Flow {
+    commit(core);
+    perform(core, inst, 0)
 }
 
 /// Performs the copies of the mask's lanes but those of their last `pending` groups.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use half::{bf16, f16};
 
 use super::memory::{self, Access, Address};
-use crate::decode::{Builder, Form, Refusal, Value};
+use crate::decode::{Builder, Form, Kind, Refusal, Value};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, Run, handler};
@@ -105,6 +105,7 @@ fn decode_vector(
         .map(|source| builder.source(source, ty))
         .collect::<Result<_, _>>()?;
     let results: &[Operand] = if returns { part(0)? } else { &[] };
+    let mut old = Vec::new();
     for (index, source) in sources.iter().enumerate() {
         let place = Address {
             space: address.space,
@@ -116,20 +117,15 @@ fn decode_vector(
         };
         // Only the first element's address has the whole vector's alignment.
         let immediate = packed(&place, if index == 0 { size } else { ty.size() })?;
-        let result = match results.get(index) {
-            Some(result) => vec![builder.destination(result, ty)?],
-            None => Vec::new(),
-        };
-        if index + 1 < count
-            && result
-                .iter()
-                .any(|result| *result == address.base || sources.contains(result))
-        {
-            return Err(Refusal::new(
-                "the result of a vector atomic overlaps its operands",
-            ));
-        }
-        builder.emit(run, &result, &[place.base, *source], immediate);
+        // Results may overlap operands, so that they are written when all elements are done.
+        let result = builder.temporary(Kind::of(ty));
+        old.push(result);
+        let writes: &[Value] = if returns { &[result] } else { &[] };
+        builder.emit(run, writes, &[place.base, *source], immediate);
+    }
+    for (operand, old) in results.iter().zip(old) {
+        let result = builder.destination(operand, ty)?;
+        builder.emit(super::moves::copy(Kind::of(ty)), &[result], &[old], 0);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::exec::instruction::{Flow, Handler, Inst, handler};
 use crate::exec::lanes::{WARP, lanes_of};
 use crate::exec::warp::{Arrival, BarrierReduction, GroupState, Reduction};
 use crate::fault::FaultKind;
-use crate::ptx::ast::Type;
+use crate::ptx::ast::{Operand, Type};
 
 /// Writes the result of a reduction to the lanes of a group that a barrier lets go on.
 ///
@@ -141,6 +141,19 @@ fn decode_block(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Re
         AND | OR => Some(builder.write(form, 0, Type::Pred)?),
         _ => None,
     };
+    if let Operand::Integer(id @ 16..) = form.operands[before] {
+        return Err(Refusal::new(format!(
+            "barrier {id}; a block has barriers 0 to 15"
+        )));
+    }
+    if counted
+        && let Operand::Integer(threads) = form.operands[before + 1]
+        && (threads == 0 || threads > 1024 || !threads.is_multiple_of(32))
+    {
+        return Err(Refusal::new(format!(
+            "a barrier of {threads} threads; it must be a multiple of 32 up to 1024"
+        )));
+    }
     let id = builder.read(form, before, Type::U32)?;
     let count = if counted {
         builder.read(form, before + 1, Type::U32)?
@@ -228,6 +241,16 @@ pub(super) fn park(core: &mut Core<'_>, inst: &Inst) -> Flow {
         core.split(rest, next);
     }
     core.state = GroupState::Parked;
+    Flow::Schedule
+}
+
+/// Warp instructions that a wait in vain costs, so that an endless one meets the budget.
+const WAIT_COST: u64 = 64;
+
+/// Lets the group, which has looked for something in vain, go on when the block's other warps have had their turn.
+pub(super) fn let_others_run(core: &mut Core<'_>) -> Flow {
+    core.fuel = core.fuel.saturating_sub(WAIT_COST);
+    core.state = GroupState::Waiting;
     Flow::Schedule
 }
 

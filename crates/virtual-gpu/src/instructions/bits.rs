@@ -2,11 +2,13 @@
 
 use std::marker::PhantomData;
 
-use crate::decode::{Builder, Form, Refusal};
+use crate::decode::{Builder, Form, Kind, Refusal};
 use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
-use crate::exec::lanes::{Function1, Function2, Function3, Lane, Map1, Map2, Map3, lane_functions};
+use crate::exec::lanes::{
+    Function1, Function2, Function3, Lane, Map1, Map2, Map3, lane_functions, lanes_of,
+};
 use crate::ptx::ast::{Operand, Type};
 
 /// Decodes one instruction of the family.
@@ -19,6 +21,9 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     let right = form.take("r");
     let shift_amount = form.take("shiftamt");
     let mode = form.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
+    let operation = (opcode == "lop3")
+        .then(|| form.take_any(&["and", "or"]))
+        .flatten();
     let ty = form.take_type()?;
     form.done()?;
     let refuse = || Err(Refusal::new("unsupported combination of modifiers"));
@@ -157,7 +162,7 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             };
             (run, vec![word; 2], ty)
         }
-        "lop3" if size == 4 => return lop3(form, builder),
+        "lop3" if size == 4 => return lop3(form, builder, operation),
         _ => return refuse(),
     };
     form.expect_operands(sources.len() + 1)?;
@@ -474,9 +479,12 @@ impl<const WRAP: bool, const SIGNED: bool> Function2 for Extend<WRAP, SIGNED> {
     }
 }
 
-fn lop3(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
-    form.expect_operands(5)?;
-    let Operand::Integer(table) = form.operands[4] else {
+fn lop3(
+    form: &Form<'_>,
+    builder: &mut Builder<'_>,
+    operation: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(Operand::Integer(table)) = form.operands.get(4) else {
         return Err(Refusal::new("expected a table of 8 bits"));
     };
     let ty = Type::B32;
@@ -485,9 +493,45 @@ fn lop3(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         builder.read(form, 2, ty)?,
         builder.read(form, 3, ty)?,
     ];
-    let result = builder.write(form, 0, ty)?;
-    builder.emit(handler::<Logic3>(), &[result], &reads, table & 0xff);
+    match form.operands {
+        // `d|p`: whether a bit of the result is set, combined with a predicate.
+        [Operand::Pair(pair), _, _, _, _, combined] => {
+            let other = builder.source(combined, Type::Pred)?;
+            let result = builder.destination(&pair.0, ty)?;
+            let any = builder.temporary(Kind::Predicate);
+            builder.emit(handler::<Logic3>(), &[result], &reads, table & 0xff);
+            builder.emit(handler::<NotZero>(), &[any], &[result], 0);
+            let combine = match operation {
+                Some("and") => handler::<Predicates<AND>>(),
+                _ => handler::<Predicates<OR>>(),
+            };
+            let written = builder.destination(&pair.1, Type::Pred)?;
+            builder.emit(combine, &[written], &[any, other], 0);
+        }
+        _ => {
+            form.expect_operands(5)?;
+            let result = builder.write(form, 0, ty)?;
+            builder.emit(handler::<Logic3>(), &[result], &reads, table & 0xff);
+        }
+    }
     Ok(())
+}
+
+/// `slots = [p, a]`: which words are not zero.
+struct NotZero;
+impl Handler for NotZero {
+    #[inline(always)]
+    unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        // SAFETY: the decoder laid out a predicate and a word.
+        unsafe {
+            let mut set = 0;
+            for lane in lanes_of(core.mask) {
+                set |= u32::from(core.lane::<u32>(inst.slots[1], lane) != 0) << lane;
+            }
+            core.set_predicate(inst.slots[0], set);
+        }
+        Flow::Next
+    }
 }
 
 /// `slots = [d, a, b, c]`: the immediate is the truth table, indexed by the bits of a, b, c from high to low.

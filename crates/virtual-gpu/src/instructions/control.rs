@@ -1,5 +1,7 @@
 //! Branches, calls and returns, and what ends or delays a thread.
 
+use super::barrier::let_others_run;
+use super::memory;
 use crate::decode::builder::{Place, Successor};
 use crate::decode::{Builder, Form, Refusal};
 use crate::exec::code::{CallSite, Class, FUNCTION_WINDOW};
@@ -7,7 +9,7 @@ use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
 use crate::exec::lanes::{lanes_of, same};
 use crate::fault::FaultKind;
-use crate::ptx::ast::{Operand, Space, Symbol, Table, Type};
+use crate::ptx::ast::{Operand, Space, Symbol, Table, Type, Variable};
 
 /// Decodes one instruction of the family.
 pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
@@ -35,6 +37,14 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
             let exit = form.opcode == "exit";
             form.done()?;
             form.expect_operands(0)?;
+            if !exit {
+                let (body, layout) = (builder.body, builder.layout.clone());
+                for &(index, register) in &body.register_returns {
+                    let ty = builder.function.returns[index as usize].ty;
+                    let place = layout.returns[index as usize];
+                    memory::store_local(builder, &Operand::Register(register), ty, place)?;
+                }
+            }
             let guarded = builder.guard.is_some();
             builder.emit(
                 if exit {
@@ -91,6 +101,9 @@ impl Handler for Branch {
     }
 }
 
+/// The most targets of a function's indexed branches, each branch counted.
+const MOST_TARGETS: usize = 1 << 20;
+
 fn indexed_branch(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     if !form.take("idx") {
         return Err(Refusal::new("expected brx.idx"));
@@ -105,6 +118,12 @@ fn indexed_branch(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), 
         },
         _ => return Err(Refusal::new("expected a list of branch targets")),
     };
+    let targets: usize = builder.branch_tables.iter().map(Vec::len).sum();
+    if targets + labels.len() > MOST_TARGETS {
+        return Err(Refusal::new(format!(
+            "the function's brx.idx have more than {MOST_TARGETS} targets together"
+        )));
+    }
     let table = builder.branch_tables.len() as u64;
     builder.branch_tables.push(labels.clone());
     let guarded = builder.guard.is_some();
@@ -191,7 +210,7 @@ impl Handler for Yield {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, _inst: &Inst) -> Flow {
         core.yielded = true;
-        Flow::Next
+        let_others_run(core)
     }
 }
 
@@ -209,8 +228,40 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         ] => (results, callee, arguments, Some(*table)),
         _ => return Err(Refusal::new("expected results, a function and arguments")),
     };
-    let results = places(results, builder)?;
-    let arguments = places(arguments, builder)?;
+    let (params, returns) = match callee {
+        Operand::Symbol(Symbol::Function(index), 0) => {
+            let function = &builder.module.functions[*index as usize];
+            (&function.params, &function.returns)
+        }
+        _ => match table.map(|table| &builder.body.tables[table as usize]) {
+            Some(Table::Prototype { returns, params }) => (params, returns),
+            Some(Table::Calls(functions)) if !functions.is_empty() => {
+                let function = &builder.module.functions[functions[0] as usize];
+                (&function.params, &function.returns)
+            }
+            _ => {
+                return Err(Refusal::new(
+                    "an indirect call needs a prototype or a list of targets",
+                ));
+            }
+        },
+    };
+    let after = results;
+    let results = places(results, returns, builder)?;
+    let arguments_given = arguments;
+    let arguments = places(arguments, params, builder)?;
+    for ((operand, place), param) in arguments_given.iter().zip(&arguments).zip(params) {
+        if !is_variable(operand) {
+            memory::store_local(builder, operand, param.ty, u64::from(place.0))?;
+        }
+    }
+    let loads: Vec<(&Operand, Type, u64)> = after
+        .iter()
+        .zip(&results)
+        .zip(returns)
+        .filter(|((operand, _), _)| !is_variable(operand))
+        .map(|((operand, place), variable)| (operand, variable.ty, u64::from(place.0)))
+        .collect();
     let sizes = |places: &[(u32, u32)]| places.iter().map(|place| place.1).collect::<Vec<_>>();
     let check = |name: &str, what: &str, given: &[(u32, u32)], wanted: Vec<u32>| {
         if sizes(given) == wanted {
@@ -245,7 +296,7 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
             });
             if function.body.is_some() {
                 builder.emit(handler::<Call>(), &[], &[], site);
-                return Ok(());
+                return load_results(&loads, builder);
             }
             let name = function.name.clone();
             if super::print::extern_call(&name).is_none() {
@@ -255,16 +306,9 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
             }
             let text = builder.text(name);
             builder.emit(handler::<ExternCall>(), &[], &[], site | text << 32);
-            Ok(())
+            load_results(&loads, builder)
         }
         operand => {
-            let Some(Table::Calls(_) | Table::Prototype { .. }) =
-                table.and_then(|table| builder.body.tables.get(table as usize))
-            else {
-                return Err(Refusal::new(
-                    "an indirect call needs a prototype or a list of targets",
-                ));
-            };
             let address = builder.source(operand, Type::U64)?;
             builder.calls.push(CallSite {
                 callee: None,
@@ -272,31 +316,55 @@ fn call(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
                 results,
             });
             builder.emit(handler::<IndirectCall>(), &[], &[address], site);
-            Ok(())
+            load_results(&loads, builder)
         }
     }
 }
 
-/// Offsets and sizes of a call's variables in local memory. Registers and constants are first stored to memory of
-/// their own.
-fn places(operands: &[Operand], builder: &mut Builder<'_>) -> Result<Vec<(u32, u32)>, Refusal> {
-    operands
+/// Copies results into registers.
+fn load_results(loads: &[(&Operand, Type, u64)], builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    loads
         .iter()
-        .map(|operand| match operand {
-            Operand::Symbol(symbol @ Symbol::Body(index), 0) => {
-                let variable = &builder.body.variables[*index as usize];
-                match (variable.space, builder.place(*symbol)?) {
-                    (Space::Param, Place::Local(offset)) => {
-                        Ok((offset as u32, variable.size.unwrap_or(0) as u32))
-                    }
-                    _ => Err(Refusal::new("a call passes variables of the param space")),
-                }
-            }
-            _ => Err(Refusal::new(
-                "a call of registers or constants is not supported; pass .param variables",
-            )),
-        })
-        .collect()
+        .try_for_each(|&(operand, ty, place)| memory::load_local(builder, operand, ty, place))
+}
+
+/// Whether a call's operand is a variable, whose memory is passed; registers and constants are copied.
+fn is_variable(operand: &Operand) -> bool {
+    matches!(operand, Operand::Symbol(Symbol::Body(_), 0))
+}
+
+/// Offsets and sizes of a call's variables in local memory. Registers and constants have memory of their own there,
+/// as large as the parameters.
+fn places(
+    operands: &[Operand],
+    variables: &[Variable],
+    builder: &mut Builder<'_>,
+) -> Result<Vec<(u32, u32)>, Refusal> {
+    let mut places = Vec::with_capacity(operands.len());
+    for (index, operand) in operands.iter().enumerate() {
+        if let Operand::Symbol(symbol @ Symbol::Body(number), 0) = operand {
+            let variable = &builder.body.variables[*number as usize];
+            let (Space::Param, Place::Local(offset)) = (variable.space, builder.place(*symbol)?)
+            else {
+                return Err(Refusal::new("a call passes variables of the param space"));
+            };
+            places.push((offset as u32, variable.size.unwrap_or(0) as u32));
+            continue;
+        }
+        let size = variables
+            .get(index)
+            .map_or(0, |variable| u64::from(variable.ty.size()));
+        if !matches!(size, 1 | 2 | 4 | 8) || variables[index].size != Some(size) {
+            return Err(Refusal::new(format!(
+                "operand {} of the call is no variable, so the parameter must be a single number",
+                index + 1
+            )));
+        }
+        let start = builder.local_end.next_multiple_of(size);
+        builder.local_end = start + size;
+        places.push((start as u32, size as u32));
+    }
+    Ok(places)
 }
 
 /// The immediate is the call site.

@@ -27,6 +27,8 @@ struct Options {
     relu: bool,
     /// Whether the source is f64.
     from_double: bool,
+    /// Whether what is too large becomes the largest finite value.
+    finite: bool,
 }
 
 impl Options {
@@ -37,6 +39,7 @@ impl Options {
             | u64::from(self.flush) << 10
             | u64::from(self.relu) << 11
             | u64::from(self.from_double) << 12
+            | u64::from(self.finite) << 13
     }
 
     #[inline(always)]
@@ -48,6 +51,7 @@ impl Options {
             flush: packed >> 10 & 1 != 0,
             relu: packed >> 11 & 1 != 0,
             from_double: packed >> 12 & 1 != 0,
+            finite: packed >> 13 & 1 != 0,
         }
     }
 }
@@ -137,6 +141,11 @@ macro_rules! real {
                     round_to::<$ty>(number, odd, direction)
                 };
                 let value = if options.flush && $flushes { value.flushed() } else { value };
+                let value = if options.finite && value.is_infinite() {
+                    if value.is_sign_negative() { $ty::MIN } else { $ty::MAX }
+                } else {
+                    value
+                };
                 let exact = value.exact();
                 if options.saturate {
                     // NaN becomes +0, and so does -0.
@@ -449,19 +458,21 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     if matches!(to, Type::F16x2 | Type::BF16x2 | Type::E4M3x2 | Type::E5M2x2) {
         return packed(form, builder, to, from, options, satfinite);
     }
-    if satfinite {
-        return Err(Refusal::new("unsupported combination of modifiers"));
-    }
     form.expect_operands(2)?;
     if to == Type::TF32 && from == Type::F32 {
         let value = builder.read(form, 1, from)?;
         let result = builder.write(form, 0, Type::B32)?;
-        let run = match (rounding, options.relu) {
-            (Some("rna"), false) => handler::<Map1<ToTf32<{ AWAY }, false>>>(),
-            (Some("rn"), false) => handler::<Map1<ToTf32<{ EVEN }, false>>>(),
-            (Some("rn"), true) => handler::<Map1<ToTf32<{ EVEN }, true>>>(),
-            (Some("rz"), false) => handler::<Map1<ToTf32<{ CUT }, false>>>(),
-            (Some("rz"), true) => handler::<Map1<ToTf32<{ CUT }, true>>>(),
+        let run = match (rounding, options.relu, satfinite) {
+            (Some("rna"), false, false) => handler::<Map1<ToTf32<{ AWAY }, false, false>>>(),
+            (Some("rna"), false, true) => handler::<Map1<ToTf32<{ AWAY }, false, true>>>(),
+            (Some("rn"), false, false) => handler::<Map1<ToTf32<{ EVEN }, false, false>>>(),
+            (Some("rn"), false, true) => handler::<Map1<ToTf32<{ EVEN }, false, true>>>(),
+            (Some("rn"), true, false) => handler::<Map1<ToTf32<{ EVEN }, true, false>>>(),
+            (Some("rn"), true, true) => handler::<Map1<ToTf32<{ EVEN }, true, true>>>(),
+            (Some("rz"), false, false) => handler::<Map1<ToTf32<{ CUT }, false, false>>>(),
+            (Some("rz"), false, true) => handler::<Map1<ToTf32<{ CUT }, false, true>>>(),
+            (Some("rz"), true, false) => handler::<Map1<ToTf32<{ CUT }, true, false>>>(),
+            (Some("rz"), true, true) => handler::<Map1<ToTf32<{ CUT }, true, true>>>(),
             _ => return Err(Refusal::new("unsupported combination of modifiers")),
         };
         if options.saturate || options.flush {
@@ -473,8 +484,9 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
     let value = builder.read(form, 1, from)?;
     let result = builder.write(form, 0, to)?;
     options.from_double = from == Type::F64;
+    options.finite = satfinite;
     let plain = options == Options::default();
-    let only_rounded = !options.saturate && !options.flush && !options.relu;
+    let only_rounded = !options.saturate && !options.flush && !options.relu && !options.finite;
     let run = plain.then(|| cast(from, to)).flatten();
     let run = run.or_else(|| only_rounded.then(|| fast(from, to, rounding)).flatten());
     let (Some(from_number), Some(to_number)) = (number_of(from), number_of(to)) else {
@@ -498,8 +510,10 @@ const EVEN: u8 = 1;
 const CUT: u8 = 2;
 
 /// To 10 bits of fraction.
-struct ToTf32<const ROUNDING: u8, const RELU: bool>;
-impl<const ROUNDING: u8, const RELU: bool> Function1 for ToTf32<ROUNDING, RELU> {
+struct ToTf32<const ROUNDING: u8, const RELU: bool, const FINITE: bool>;
+impl<const ROUNDING: u8, const RELU: bool, const FINITE: bool> Function1
+    for ToTf32<ROUNDING, RELU, FINITE>
+{
     type A = f32;
     type D = u32;
     #[inline(always)]
@@ -517,16 +531,23 @@ impl<const ROUNDING: u8, const RELU: bool> Function1 for ToTf32<ROUNDING, RELU> 
             EVEN => 0xfff + (bits >> 13 & 1),
             _ => 0,
         };
-        (bits + half) & !0x1fff
+        let rounded = (bits + half) & !0x1fff;
+        if FINITE && rounded & 0x7fff_ffff == 0x7f80_0000 {
+            // The largest finite value, of the same sign.
+            return rounded - 0x2000;
+        }
+        rounded
     }
 }
 
-/// `cvt.pack.sat.{u16,s16}.s32` and `cvt.pack.sat.{u8,s8}.s32.b32`.
+/// `cvt.pack.sat.{u16,s16}.s32` and `cvt.pack.sat.{u8,s8,u4,s4,u2,s2}.s32.b32`.
 fn pack(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     form.take("sat");
-    let to = form.take_type()?;
+    let to = form
+        .take_any(&["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"])
+        .ok_or_else(|| Refusal::new("integers are packed to 16, 8, 4 or 2 bits"))?;
     let from = form.take_type()?;
-    let narrow = matches!(to, Type::U8 | Type::S8);
+    let narrow = !matches!(to, "u16" | "s16");
     if narrow {
         form.take("b32");
     }
@@ -541,15 +562,14 @@ fn pack(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
     }
     let result = builder.write(form, 0, Type::B32)?;
     let run = match to {
-        Type::U16 => handler::<Map2<Pack16<0, 0xffff>>>(),
-        Type::S16 => handler::<Map2<Pack16<-0x8000, 0x7fff>>>(),
-        Type::U8 => handler::<Map3<Pack8<0, 0xff>>>(),
-        Type::S8 => handler::<Map3<Pack8<-0x80, 0x7f>>>(),
-        other => {
-            return Err(Refusal::new(format!(
-                "packing to {other:?} is not supported"
-            )));
-        }
+        "u16" => handler::<Map2<Pack16<0, 0xffff>>>(),
+        "s16" => handler::<Map2<Pack16<-0x8000, 0x7fff>>>(),
+        "u8" => handler::<Map3<PackLow<8, 0, 0xff>>>(),
+        "s8" => handler::<Map3<PackLow<8, -0x80, 0x7f>>>(),
+        "u4" => handler::<Map3<PackLow<4, 0, 0xf>>>(),
+        "s4" => handler::<Map3<PackLow<4, -8, 7>>>(),
+        "u2" => handler::<Map3<PackLow<2, 0, 3>>>(),
+        _ => handler::<Map3<PackLow<2, -2, 1>>>(),
     };
     builder.emit(run, &[result], &reads, 0);
     Ok(())
@@ -566,16 +586,17 @@ impl<const LOW: i32, const HIGH: i32> Function2 for Pack16<LOW, HIGH> {
     }
 }
 
-struct Pack8<const LOW: i32, const HIGH: i32>;
-impl<const LOW: i32, const HIGH: i32> Function3 for Pack8<LOW, HIGH> {
+/// Two small integers below the low bits of a third operand.
+struct PackLow<const BITS: u32, const LOW: i32, const HIGH: i32>;
+impl<const BITS: u32, const LOW: i32, const HIGH: i32> Function3 for PackLow<BITS, LOW, HIGH> {
     type A = i32;
     type B = i32;
     type C = u32;
     type D = u32;
     #[inline(always)]
     fn call(a: i32, b: i32, c: u32) -> u32 {
-        let byte = |value: i32| value.clamp(LOW, HIGH) as u32 & 0xff;
-        c << 16 | byte(a) << 8 | byte(b)
+        let part = |value: i32| value.clamp(LOW, HIGH) as u32 & ((1 << BITS) - 1);
+        c << (2 * BITS) | part(a) << BITS | part(b)
     }
 }
 
@@ -585,7 +606,7 @@ fn packed(
     builder: &mut Builder<'_>,
     to: Type,
     from: Type,
-    options: Options,
+    mut options: Options,
     satfinite: bool,
 ) -> Result<(), Refusal> {
     let refuse = || {
@@ -593,10 +614,11 @@ fn packed(
             "no conversion from {from:?} to {to:?}"
         )))
     };
+    options.finite = satfinite;
     let options = options.pack();
     let (run, sources): (Run, usize) = match (to, from) {
-        (Type::F16x2, Type::F32) if !satfinite => (handler::<PackHalves<f16>>(), 2),
-        (Type::BF16x2, Type::F32) if !satfinite => (handler::<PackHalves<bf16>>(), 2),
+        (Type::F16x2, Type::F32) => (handler::<PackHalves<f16>>(), 2),
+        (Type::BF16x2, Type::F32) => (handler::<PackHalves<bf16>>(), 2),
         (Type::E4M3x2, Type::F32) if satfinite => (handler::<PackBytes<{ E4M3 }>>(), 2),
         (Type::E5M2x2, Type::F32) if satfinite => (handler::<PackBytes<{ E5M2 }>>(), 2),
         (Type::E4M3x2, Type::F16x2) if satfinite => (handler::<HalvesToBytes<{ E4M3 }>>(), 1),

@@ -482,6 +482,9 @@ impl<const OPERATION: u8> Function1 for HighHalf<OPERATION> {
         } else {
             1.0 / a.sqrt()
         };
+        if result.is_nan() {
+            return f64::from_bits(<f64 as Float>::nan().to_bits() & HIGH);
+        }
         f64::from_bits(result.flushed().to_bits() & HIGH)
     }
 }

@@ -216,6 +216,7 @@ pub(crate) fn take_space(form: &mut Form<'_>) -> Space {
         "const",
         "shared",
         "shared::cta",
+        "shared::cluster",
         "local",
         "param",
         "param::entry",
@@ -224,7 +225,8 @@ pub(crate) fn take_space(form: &mut Form<'_>) -> Space {
     match form.take_any(&names) {
         Some("global") => Space::Global,
         Some("const") => Space::Const,
-        Some("shared" | "shared::cta") => Space::Shared,
+        // A cluster is one block.
+        Some("shared" | "shared::cta" | "shared::cluster") => Space::Shared,
         Some("local") => Space::Local,
         Some(_) => Space::Param,
         None => Space::Generic,
@@ -315,8 +317,54 @@ pub(crate) fn address(
     }
 }
 
+/// An offset in the frame's local memory.
+fn local(builder: &mut Builder<'_>, offset: u64) -> Address {
+    let base = builder.temporary(Kind::Long);
+    builder.emit(
+        handler::<super::moves::LocalAddress>(),
+        &[base],
+        &[],
+        offset,
+    );
+    Address {
+        space: Space::Local,
+        base,
+        long: true,
+        offset: 0,
+    }
+}
+
+/// Stores an operand at an offset of the frame's local memory.
+pub(crate) fn store_local(
+    builder: &mut Builder<'_>,
+    operand: &Operand,
+    ty: Type,
+    offset: u64,
+) -> Result<(), Refusal> {
+    let value = builder.source(operand, ty)?;
+    let place = local(builder, offset);
+    let run = choose::<StoreFamily>(ty, &place, 1)?;
+    builder.emit(run, &[], &[value, place.base], packed_offset(&place)?);
+    Ok(())
+}
+
+/// Loads a register from an offset of the frame's local memory.
+pub(crate) fn load_local(
+    builder: &mut Builder<'_>,
+    operand: &Operand,
+    ty: Type,
+    offset: u64,
+) -> Result<(), Refusal> {
+    let place = local(builder, offset);
+    let result = builder.destination(operand, ty)?;
+    let run = choose::<LoadFamily>(ty, &place, 1)?;
+    builder.emit(run, &[result], &[place.base], packed_offset(&place)?);
+    Ok(())
+}
+
 fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Result<(), Refusal> {
     builder.class = if load { Class::Load } else { Class::Store };
+    let policy = form.modifiers.contains(&"L2::cache_hint");
     take_hints(form);
     let space = take_space(form);
     let count = match form.take_any(&["v2", "v4", "v8"]) {
@@ -330,7 +378,8 @@ fn transfer(form: &mut Form<'_>, builder: &mut Builder<'_>, load: bool) -> Resul
         return Err(Refusal::new(format!("{ty:?} cannot be loaded or stored")));
     }
     form.done()?;
-    form.expect_operands(2)?;
+    // The policy of a cache changes nothing.
+    form.expect_operands(2 + usize::from(policy))?;
     let (data, place) = if load { (0, 1) } else { (1, 0) };
     let parts = match &form.operands[data] {
         Operand::Vector(parts) => parts.as_slice(),
@@ -568,8 +617,17 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> VectorHandler
 {
     #[inline(always)]
     unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow {
+        let races = core.launch.options.check_shared_races;
+        if races {
+            // SAFETY: the decoder laid out `COUNT` values.
+            unsafe { remember::<T, COUNT>(core, inst) };
+        }
         // SAFETY: the decoder laid out `COUNT` values and an address.
-        let places = match unsafe { places::<T, A, SPACE, COUNT>(core, inst, Access::Write) } {
+        let places = unsafe { places::<T, A, SPACE, COUNT>(core, inst, Access::Write) };
+        if races {
+            core.stored = None;
+        }
+        let places = match places {
             Ok(places) => places,
             Err(flow) => return flow,
         };
@@ -607,6 +665,27 @@ impl<T: Lane, A: Location, const SPACE: u8, const COUNT: usize> VectorHandler
         }
         Flow::Next
     }
+}
+
+/// Tells the check of races what a store writes.
+///
+/// # Safety
+/// The first `COUNT` slots are values of the type.
+#[cold]
+#[inline(never)]
+unsafe fn remember<T: Lane, const COUNT: usize>(core: &mut Core<'_>, inst: &Inst) {
+    let mut stored = Box::new([[0; 32]; WARP]);
+    for lane in lanes_of(core.mask) {
+        for part in 0..COUNT {
+            // SAFETY: the caller says so; the array has room for four values of eight bytes.
+            unsafe {
+                let value: T = core.lane(inst.slots[part], lane);
+                let to = stored[lane].as_mut_ptr().add(part * size_of::<T>());
+                to.cast::<T>().write_unaligned(value);
+            }
+        }
+    }
+    core.stored = Some(stored);
 }
 
 /// Where the lanes' elements are in host memory.

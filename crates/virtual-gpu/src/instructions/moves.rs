@@ -50,14 +50,18 @@ fn mov(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
         (target, source) => {
             let value = builder.source(source, ty)?;
             let result = builder.destination(target, ty)?;
-            let run = match Kind::of(ty) {
-                Kind::Predicate => handler::<MovePredicate>(),
-                Kind::Word => handler::<Map1<Same<u32>>>(),
-                Kind::Long => handler::<Map1<Same<u64>>>(),
-            };
-            builder.emit(run, &[result], &[value], 0);
+            builder.emit(copy(Kind::of(ty)), &[result], &[value], 0);
             Ok(())
         }
+    }
+}
+
+/// Copies a value of a kind; `slots = [d, a]`.
+pub(super) fn copy(kind: Kind) -> Run {
+    match kind {
+        Kind::Predicate => handler::<MovePredicate>(),
+        Kind::Word => handler::<Map1<Same<u32>>>(),
+        Kind::Long => handler::<Map1<Same<u64>>>(),
     }
 }
 
@@ -225,11 +229,12 @@ fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
             "const",
             "shared",
             "shared::cta",
+            "shared::cluster",
             "local",
             "param",
             "param::entry",
         ]) {
-            Some("shared" | "shared::cta") => SHARED_WINDOW,
+            Some("shared" | "shared::cta" | "shared::cluster") => SHARED_WINDOW,
             Some("local") => LOCAL_WINDOW,
             Some("param" | "param::entry") => PARAM_WINDOW,
             Some(_) => 0,

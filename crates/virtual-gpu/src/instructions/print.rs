@@ -69,26 +69,25 @@ fn assert_failed(
     Err(core.fail(inst, lane, FaultKind::Assert, message))
 }
 
-/// `malloc(size)`: null, as a full heap answers.
+/// `malloc(size)`: null if the heap is full.
 fn allocate(
-    _core: &mut Core<'_>,
+    core: &mut Core<'_>,
     _inst: &Inst,
     _lane: usize,
-    _args: &[&[u8]],
+    args: &[&[u8]],
 ) -> Result<Vec<u8>, Flow> {
-    Ok(0u64.to_le_bytes().to_vec())
+    let address = core.launch.memory.allocate(argument(args, 0));
+    Ok(address.unwrap_or(0).to_le_bytes().to_vec())
 }
 
-/// `free(pointer)`: only of null.
+/// `free(pointer)`: of null, or of what malloc returned.
 fn free(core: &mut Core<'_>, inst: &Inst, lane: usize, args: &[&[u8]]) -> Result<Vec<u8>, Flow> {
     match argument(args, 0) {
         0 => Ok(Vec::new()),
-        address => {
-            let message = format!(
-                "free of {address:#x}, which malloc did not return: there is no heap in kernels"
-            );
-            Err(core.fail(inst, lane, FaultKind::IllegalAddress, message))
-        }
+        address => match core.launch.memory.free(address) {
+            Ok(()) => Ok(Vec::new()),
+            Err(message) => Err(core.fail(inst, lane, FaultKind::IllegalAddress, message)),
+        },
     }
 }
 

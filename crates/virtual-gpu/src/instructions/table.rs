@@ -246,6 +246,11 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// A number below another.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
     /// Rows of random numbers.
     pub(crate) fn rows(&mut self, columns: &[Width], count: usize) -> Vec<Vec<u64>> {
         (0..count)

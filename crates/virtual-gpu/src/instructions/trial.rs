@@ -21,6 +21,8 @@ pub(crate) struct Trial {
     pub(crate) outputs: usize,
     /// Global memory.
     pub(crate) scratch: Vec<u8>,
+    /// The number in `.target sm_90`.
+    pub(crate) target: u32,
     /// Whether the checks of races and uninitialised bytes are on.
     pub(crate) checked: bool,
 }
@@ -47,6 +49,7 @@ impl Trial {
             inputs: Vec::new(),
             outputs: 0,
             scratch: Vec::new(),
+            target: 90,
             checked: false,
         }
     }
@@ -124,12 +127,13 @@ impl Trial {
             .map(|index| format!(".param .u64 p{index}"))
             .collect();
         let mut text = format!(
-            ".version 8.0\n.target sm_90\n.address_size 64\n{DECLARATIONS}\n.visible .entry trial({})\n{{\n\
+            ".version 8.8\n.target sm_{}\n.address_size 64\n{DECLARATIONS}\n.visible .entry trial({})\n{{\n\
              .reg .b32 %i<32>; .reg .b32 %o<32>; .reg .b32 %x<64>; .reg .b64 %l<64>; .reg .b16 %h<64>;\n\
              .reg .f32 %f<64>; .reg .f64 %d<64>; .reg .pred %p<16>; .reg .b64 %g; .reg .b64 %address;\n\
              .reg .b32 %low; .reg .b32 %high; .reg .b32 %place;\n\
              .shared .align 128 .b8 s[16384];\n\
              mov.u32 %place, %tid.x;\nld.param.u64 %g, [p1];\n",
+            self.target,
             params.join(", ")
         );
         let address = |buffer: usize| {

@@ -69,6 +69,16 @@ impl Counters {
         self.calls.get(function).copied().unwrap_or(0)
     }
 
+    /// What all kernels together have counted.
+    pub fn total(&self) -> KernelCounters {
+        let mut total = KernelCounters::default();
+        for kernel in self.kernels.values() {
+            total.launches += kernel.launches;
+            total.counts.add(&kernel.counts);
+        }
+        total
+    }
+
     /// All driver calls.
     pub fn total_calls(&self) -> u64 {
         self.calls.values().sum()
@@ -101,6 +111,7 @@ impl Counters {
             "  \"memory\": [{}],",
             memory.collect::<Vec<_>>().join(", ")
         );
+        let _ = writeln!(out, "  \"total\": {},", kernel_json(&self.total()));
         let calls = self
             .calls
             .iter()

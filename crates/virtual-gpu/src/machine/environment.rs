@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::settings::{Settings, Sink, Streams};
+use super::settings::{Checks, Settings, Sink, Streams};
 
 /// An environment variable.
 #[derive(Clone, Copy)]
@@ -23,6 +23,26 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
         values: "0 to 63; 2 unless set",
         meaning: "number of devices",
         read: |settings, value| small(value).map(|value| settings.devices = value),
+    },
+    EnvironmentVariable {
+        name: "CUDA_VISIBLE_DEVICES",
+        values: "a list of device numbers, which ends at the first that is none",
+        meaning: "how many of the devices are seen, as the CUDA driver reads it",
+        read: |settings, value| {
+            let mut seen = Vec::new();
+            for device in value.split(',').map_while(small) {
+                if device >= settings.devices {
+                    break;
+                }
+                if seen.contains(&device) {
+                    seen.clear();
+                    break;
+                }
+                seen.push(device);
+            }
+            settings.devices = seen.len() as u32;
+            Some(())
+        },
     },
     EnvironmentVariable {
         name: "FIRECLAY_VIRTUAL_GPU_MEMORY",
@@ -78,8 +98,8 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
     },
     EnvironmentVariable {
         name: "FIRECLAY_VIRTUAL_GPU_CHECKS",
-        values: "a list of uninitialized, shared-races, stream-races, leaks; or all, none",
-        meaning: "what is looked for beyond bounds, alignment and use after free",
+        values: "a list of strict, uninitialized, shared-races, stream-races, leaks; or all, none (unless set)",
+        meaning: "what is looked for beyond what hardware finds",
         read: |settings, value| {
             for word in value
                 .split(',')
@@ -92,11 +112,9 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
                     "shared-races" => checks.shared_races = true,
                     "stream-races" => checks.stream_races = true,
                     "leaks" => checks.leaks = true,
-                    "none" => *checks = Default::default(),
-                    "all" => {
-                        (checks.uninitialized, checks.shared_races) = (true, true);
-                        (checks.stream_races, checks.leaks) = (true, true);
-                    }
+                    "strict" => checks.strict = true,
+                    "none" => *checks = Checks::NONE,
+                    "all" => *checks = Checks::ALL,
                     _ => return None,
                 }
             }
@@ -167,6 +185,8 @@ impl std::fmt::Debug for EnvironmentVariable {
 pub(super) fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
     let mut settings = Settings {
         log: Sink::Stderr,
+        // Programs that load the library expect what hardware does.
+        checks: Checks::NONE,
         ..Settings::default()
     };
     for variable in VARIABLES {
@@ -236,6 +256,35 @@ mod tests {
             settings.checks.leaks && settings.checks.stream_races && !settings.checks.uninitialized
         );
         assert_eq!(settings.streams, Streams::Deferred);
+    }
+
+    #[test]
+    fn visible_devices_are_read_as_the_driver_reads_them() {
+        for (value, seen) in [
+            ("1", 1),
+            ("1,0", 2),
+            ("0,7,1", 1),
+            ("0,x,1", 1),
+            ("", 0),
+            ("-1", 0),
+            ("1,1", 0),
+        ] {
+            let settings = from(&[("CUDA_VISIBLE_DEVICES", value)]).unwrap();
+            assert_eq!(settings.devices, seen, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_library_is_as_lenient_as_hardware() {
+        let checks = |value| {
+            from(&[("FIRECLAY_VIRTUAL_GPU_CHECKS", value)])
+                .unwrap()
+                .checks
+        };
+        assert_eq!(from(&[]).unwrap().checks, Checks::NONE);
+        assert!(checks("strict").strict && !checks("strict").leaks);
+        assert_eq!(checks("all"), Checks::ALL);
+        assert_eq!(checks("leaks,none"), Checks::NONE);
     }
 
     #[test]

@@ -56,9 +56,14 @@ pub enum Streams {
     Deferred,
 }
 
-/// What is looked for beyond what hardware finds. Bounds and alignment always are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is looked for beyond what hardware finds. Bounds and alignment of device memory always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
+    /// What is wrong and goes well on hardware: accesses behind the shared memory that a block asked for, up to the end
+    /// of the unit of 128 or 256 bytes that it is given out in; the same of device memory, of which the unit is 512
+    /// bytes; and `wmma` matrices at addresses that are less aligned than PTX demands. On unless switched off; the
+    /// library has it off unless its environment asks for it.
+    pub strict: bool,
     /// Reads of device and shared memory that was never written.
     pub uninitialized: bool,
     /// Accesses to shared memory that no barrier orders.
@@ -67,6 +72,34 @@ pub struct Checks {
     pub stream_races: bool,
     /// Allocations that were never freed.
     pub leaks: bool,
+}
+
+impl Checks {
+    /// Nothing beyond what hardware finds.
+    pub const NONE: Checks = Checks {
+        strict: false,
+        uninitialized: false,
+        shared_races: false,
+        stream_races: false,
+        leaks: false,
+    };
+    /// Everything.
+    pub const ALL: Checks = Checks {
+        strict: true,
+        uninitialized: true,
+        shared_races: true,
+        stream_races: true,
+        leaks: true,
+    };
+}
+
+impl Default for Checks {
+    fn default() -> Checks {
+        Checks {
+            strict: true,
+            ..Checks::NONE
+        }
+    }
 }
 
 /// Faults that a machine shows on purpose; numbers count from 1.

@@ -194,7 +194,27 @@ pub enum Init {
         offset: i64,
         /// Whether it was wrapped in `generic()`.
         generic: bool,
+        /// The bits that are taken, moved to the lowest place (`0xFF00(x)`); all of them if there is no such operator.
+        mask: u64,
     },
+}
+
+impl Init {
+    /// The element's bits, given the address of a symbol.
+    pub fn bits(&self, address_of: impl Fn(Symbol) -> u64) -> u64 {
+        match *self {
+            Init::Bits(bits) => bits,
+            Init::Address {
+                symbol,
+                offset,
+                mask,
+                ..
+            } => {
+                let address = address_of(symbol).wrapping_add(offset as u64);
+                (address & mask) >> mask.trailing_zeros().min(63)
+            }
+        }
+    }
 }
 
 /// What a name of memory or code stands for.
@@ -254,6 +274,10 @@ pub struct Body {
     pub instructions: Vec<Instruction>,
     /// Where each label points: an index into the instructions (their number for a label at the end).
     pub labels: Vec<u32>,
+    /// Parameters that were declared `.reg`: the index among the function's parameters, and the register.
+    pub register_params: Vec<(u32, Register)>,
+    /// Return values that were declared `.reg`.
+    pub register_returns: Vec<(u32, Register)>,
     /// `.branchtargets` lists (of labels) and `.calltargets`/`.callprototype` declarations, by index.
     pub tables: Vec<Table>,
 }

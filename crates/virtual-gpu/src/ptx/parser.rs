@@ -37,6 +37,7 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
     let text: Arc<str> = Arc::from(text);
     let mut parser = Parser::new(&text)?;
     let header = parser.module()?;
+    parser.resolve_aliases();
     let Parser {
         files,
         variables,
@@ -97,6 +98,15 @@ struct Header {
     address_size: u32,
 }
 
+/// A parameter or return value that is a register.
+struct RegisterParameter<'a> {
+    name: &'a str,
+    /// Whether it is a return value.
+    returned: bool,
+    /// Its index among the parameters or return values.
+    index: u32,
+}
+
 struct Parser<'a> {
     text: &'a str,
     lexer: Lexer<'a>,
@@ -111,6 +121,12 @@ struct Parser<'a> {
     files: Vec<(u32, String)>,
     variables: Vec<Variable>,
     functions: Vec<Function>,
+    /// Functions that only declare another name of a function, and that function.
+    aliases: HashMap<u32, u32>,
+    /// Whether parameters may be registers: those of device functions may.
+    registers_allowed: bool,
+    /// Names of parameters that are registers of the function being read.
+    register_params: Vec<RegisterParameter<'a>>,
     /// Module-scope names.
     names: HashMap<&'a str, Symbol>,
     /// The function being read, for messages.
@@ -136,6 +152,9 @@ impl<'a> Parser<'a> {
             files: Vec::new(),
             variables: Vec::new(),
             functions: Vec::new(),
+            aliases: HashMap::new(),
+            registers_allowed: true,
+            register_params: Vec::new(),
             names: HashMap::new(),
             function: None,
             source: None,
@@ -186,7 +205,8 @@ impl<'a> Parser<'a> {
                 ".reg" | ".local" | ".param" => {
                     return Err(self.error("a declaration that can only stand inside a function"));
                 }
-                ".tex" | ".alias" => {
+                ".alias" => self.alias()?,
+                ".tex" => {
                     return Err(self.error("a directive that the virtual GPU does not support"));
                 }
                 _ => return Err(self.expected("a directive of module scope")),

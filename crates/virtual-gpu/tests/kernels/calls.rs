@@ -7,7 +7,7 @@ use crate::gpu::{Gpu, arguments, code};
 const TEXT: &str = include_str!("../../kernels/ptx/calls.ptx");
 
 crate::kernel_tests! { functions divergent_calls recursion function_table virtual_functions
-print assertion trap clocks }
+print assertion trap clocks heap limits_of_the_heap }
 
 fn functions(gpu: &Gpu) {
     let n = 150;
@@ -186,12 +186,6 @@ fn clocks(gpu: &Gpu) {
     }
 }
 
-#[test]
-#[ignore = "device malloc gives null: the virtual GPU has no device heap yet"]
-fn heap_lists() {
-    heap(&Gpu::new(crate::gpu::Schedule::Parallel));
-}
-
 fn heap(gpu: &Gpu) {
     let lengths = Draw::new(195).integers(64, 0, 10);
     let out = gpu.zeros::<i32>(64);
@@ -208,3 +202,44 @@ fn heap(gpu: &Gpu) {
         .collect();
     same("heap_lists", &gpu.download(&out), &expected);
 }
+
+/// Threads take blocks of 1000 bytes until there are none; the counts are as the heap's size says.
+fn limits_of_the_heap(gpu: &Gpu) {
+    const HEAP_SIZE: u32 = 2;
+    assert_eq!(gpu.limit(HEAP_SIZE), 8 << 20);
+    assert_eq!(gpu.set_limit(HEAP_SIZE, 100_000), Ok(()));
+    assert_eq!(gpu.limit(HEAP_SIZE), 100_000);
+    let module = gpu.module(GREEDY);
+    let out = gpu.zeros::<i32>(64);
+    gpu.run(&module, "greedy", 1, 64, arguments![&out]);
+    let taken: i32 = gpu.download(&out).iter().sum();
+    // A block takes 1008 bytes and its guard no capacity.
+    assert_eq!(taken, 100_000 / 1008);
+    assert_eq!(gpu.set_limit(HEAP_SIZE, 8 << 20), Err(code::INVALID_VALUE));
+    // What a kernel leaves on the heap is there for the next.
+    gpu.run(&module, "greedy", 1, 64, arguments![&out]);
+    assert_eq!(gpu.download(&out).iter().sum::<i32>(), 0);
+}
+
+const GREEDY: &str = ".version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b64 r) malloc(.param .b64 a);
+.visible .entry greedy(.param .u64 out)
+{
+.reg .b32 %r<4>; .reg .b64 %rd<4>; .reg .pred %p<2>;
+mov.u32 %r0, 0;
+NEXT:
+call (%rd0), malloc, (1000);
+setp.eq.u64 %p0, %rd0, 0;
+@%p0 bra DONE;
+st.u32 [%rd0+996], %r0;
+add.u32 %r0, %r0, 1;
+bra NEXT;
+DONE:
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mad.wide.u32 %rd1, %r1, 4, %rd1;
+st.global.u32 [%rd1], %r0;
+ret;
+}";

@@ -1,7 +1,12 @@
 //! What a test needs of the driver, over the driver's own functions: modules, buffers, launches.
 
-use std::ffi::{CString, c_char, c_uint, c_void};
+use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
+use std::sync::Arc;
+
+use virtual_gpu::machine::{Checks, Entered, Machine, Settings, Sink, Streams};
+
+use crate::api;
 
 /// How a machine runs its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,32 +31,71 @@ pub(crate) const SCHEDULES: [Schedule; 5] = [
 /// The driver's error codes that the tests expect.
 pub(crate) mod code {
     pub(crate) const INVALID_VALUE: u32 = 1;
-    pub(crate) const STACK_ERROR: u32 = 714;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const NOT_INITIALIZED: u32 = 3;
+    pub(crate) const DEVICE_UNAVAILABLE: u32 = 46;
+    pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_DEVICE: u32 = 101;
+    pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const ALREADY_MAPPED: u32 = 208;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const UNSUPPORTED_LIMIT: u32 = 215;
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+    pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    pub(crate) const FILE_NOT_FOUND: u32 = 301;
+    pub(crate) const INVALID_HANDLE: u32 = 400;
+    pub(crate) const ILLEGAL_STATE: u32 = 401;
+    pub(crate) const NOT_FOUND: u32 = 500;
+    pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
     pub(crate) const LAUNCH_TIMEOUT: u32 = 702;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub(crate) const CONTEXT_IS_DESTROYED: u32 = 709;
     pub(crate) const ASSERT: u32 = 710;
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
+    pub(crate) const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
+    pub(crate) const STACK_ERROR: u32 = 714;
     pub(crate) const ILLEGAL_INSTRUCTION: u32 = 715;
     pub(crate) const MISALIGNED_ADDRESS: u32 = 716;
     pub(crate) const LAUNCH_FAILED: u32 = 719;
+    pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
+    pub(crate) const NOT_PERMITTED: u32 = 800;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+    pub(crate) const STREAM_CAPTURE_MERGE: u32 = 902;
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: u32 = 903;
+    pub(crate) const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    pub(crate) const STREAM_CAPTURE_ISOLATION: u32 = 905;
+    pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
+    pub(crate) const CAPTURED_EVENT: u32 = 907;
+    pub(crate) const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
+    pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
 }
 
-type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 
-/// A machine with one device, entered by this thread.
+/// A machine, entered by this thread, whose first device is current.
 pub(crate) struct Gpu {
     /// How it was made.
     pub(crate) schedule: Schedule,
-    _entered: machine::Entered,
+    /// The machine itself.
+    pub(crate) machine: Arc<Machine>,
+    /// The primary context of the first device.
+    pub(crate) context: Handle,
+    _entered: Entered,
 }
 
 /// A loaded module.
-pub(crate) struct Module(Handle);
+pub(crate) struct Module(pub(crate) Handle);
 
 /// A stream of the device.
-pub(crate) struct Stream(Handle);
+pub(crate) struct Stream(pub(crate) Handle);
 
 /// An event of the device.
-pub(crate) struct Event(Handle);
+pub(crate) struct Event(pub(crate) Handle);
 
 /// Device memory for `length` values; freed by the machine's end, or by [`Gpu::free`].
 pub(crate) struct Buffer<T> {
@@ -62,54 +106,59 @@ pub(crate) struct Buffer<T> {
     element: PhantomData<T>,
 }
 
-/// Looks a function up in the table and gives it its C signature.
-macro_rules! function {
-    ($name:literal: fn($($ty:ty),*)) => {{
-        let pointer = machine::function($name).unwrap_or_else(|| panic!("the driver has no {}", $name));
-        // SAFETY: the table holds the driver's function of this name, whose signature the CUDA driver API gives so.
-        unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> c_uint>(pointer) }
-    }};
-}
-
-/// Calls a function of the driver; the error code of a failure.
-macro_rules! driver {
-    ($name:literal: fn($($ty:ty),* $(,)?), $($argument:expr),* $(,)?) => {{
-        let function = function!($name: fn($($ty),*));
-        // SAFETY: pointers among the arguments are to live values of the sizes that this function reads or writes.
-        match unsafe { function($($argument),*) } {
-            0 => Ok(()),
-            code => Err(code),
-        }
-    }};
-}
-
 /// Panics with the driver's code.
-fn must(what: &str, result: Result<(), u32>) {
-    if let Err(code) = result {
+#[track_caller]
+fn must(what: &str, code: u32) {
+    if code != 0 {
         panic!("{what} failed: error {code}");
     }
 }
 
+/// The code of a failure.
+fn result(code: u32) -> Result<(), u32> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
 impl Gpu {
-    /// Makes a machine and its context.
+    /// Makes a machine with one device and every check on.
     pub(crate) fn new(schedule: Schedule) -> Gpu {
-        let entered = machine::enter(schedule);
-        let (mut device, mut context) = (0, std::ptr::null_mut());
-        must("cuInit", driver!("cuInit": fn(c_uint), 0));
-        must(
-            "cuDeviceGet",
-            driver!("cuDeviceGet": fn(*mut i32, i32), &mut device, 0),
-        );
-        must(
-            "cuDevicePrimaryCtxRetain",
-            driver!("cuDevicePrimaryCtxRetain": fn(*mut Handle, i32), &mut context, device),
-        );
-        must(
-            "cuCtxSetCurrent",
-            driver!("cuCtxSetCurrent": fn(Handle), context),
-        );
+        let settings = Settings {
+            devices: 1,
+            memory: 1 << 30,
+            budget: 20_000_000,
+            capability: (9, 0),
+            checks: Checks {
+                uninitialized: true,
+                shared_races: true,
+                stream_races: true,
+                ..Checks::default()
+            },
+            log: Sink::Stderr,
+            ..Settings::default()
+        };
+        Gpu::with(schedule, settings)
+    }
+
+    /// Makes a machine and its context.
+    pub(crate) fn with(schedule: Schedule, mut settings: Settings) -> Gpu {
+        match schedule {
+            Schedule::Parallel => settings.workers = 2,
+            Schedule::Seeded(seed) => {
+                settings.workers = 1;
+                settings.seed = Some(seed);
+            }
+            Schedule::Deferred(seed) => {
+                settings.streams = Streams::Deferred;
+                settings.seed = Some(seed);
+            }
+        }
+        let machine = Machine::new(settings).unwrap_or_else(|error| panic!("{error}"));
+        let entered = machine.enter();
+        must("cuInit", api::cuInit(0));
         Gpu {
             schedule,
+            machine,
+            context: set_device(0),
             _entered: entered,
         }
     }
@@ -120,7 +169,7 @@ impl Gpu {
         let mut module = std::ptr::null_mut();
         must(
             "cuModuleLoadData",
-            driver!("cuModuleLoadData": fn(*mut Handle, *const c_char), &mut module, text.as_ptr()),
+            api::cuModuleLoadData(&mut module, text.as_ptr().cast()),
         );
         Module(module)
     }
@@ -138,7 +187,7 @@ impl Gpu {
         let bytes = length * T::SIZE;
         must(
             "cuMemsetD8_v2",
-            driver!("cuMemsetD8_v2": fn(u64, u8, usize), buffer.address, 0, bytes),
+            api::cuMemsetD8_v2(buffer.address, 0, bytes),
         );
         buffer
     }
@@ -147,10 +196,7 @@ impl Gpu {
     pub(crate) fn allocate<T: Element>(&self, length: usize) -> Buffer<T> {
         let mut address = 0;
         let bytes = (length * T::SIZE).max(1);
-        must(
-            "cuMemAlloc_v2",
-            driver!("cuMemAlloc_v2": fn(*mut u64, usize), &mut address, bytes),
-        );
+        must("cuMemAlloc_v2", api::cuMemAlloc_v2(&mut address, bytes));
         Buffer {
             address,
             length,
@@ -164,11 +210,12 @@ impl Gpu {
         self.write_at(buffer.address, &bytes_of(values));
     }
 
-    fn write_at(&self, address: u64, bytes: &[u8]) {
+    /// Writes bytes to an address.
+    pub(crate) fn write_at(&self, address: u64, bytes: &[u8]) {
         let from = bytes.as_ptr().cast();
         must(
             "cuMemcpyHtoD_v2",
-            driver!("cuMemcpyHtoD_v2": fn(u64, *const c_void, usize), address, from, bytes.len()),
+            api::cuMemcpyHtoD_v2(address, from, bytes.len()),
         );
     }
 
@@ -178,17 +225,14 @@ impl Gpu {
         let to = bytes.as_mut_ptr().cast();
         must(
             "cuMemcpyDtoH_v2",
-            driver!("cuMemcpyDtoH_v2": fn(*mut c_void, u64, usize), to, buffer.address, bytes.len()),
+            api::cuMemcpyDtoH_v2(to, buffer.address, bytes.len()),
         );
         bytes.chunks_exact(T::SIZE).map(T::from_bytes).collect()
     }
 
     /// Gives a buffer back; its address stays known, for tests of use after free.
     pub(crate) fn free<T>(&self, buffer: &Buffer<T>) {
-        must(
-            "cuMemFree_v2",
-            driver!("cuMemFree_v2": fn(u64), buffer.address),
-        );
+        must("cuMemFree_v2", api::cuMemFree_v2(buffer.address));
     }
 
     /// Writes to a variable of a module.
@@ -197,10 +241,7 @@ impl Gpu {
         let (mut address, mut size) = (0, 0);
         must(
             "cuModuleGetGlobal_v2",
-            driver!(
-                "cuModuleGetGlobal_v2": fn(*mut u64, *mut usize, Handle, *const c_char),
-                &mut address, &mut size, module.0, name.as_ptr(),
-            ),
+            api::cuModuleGetGlobal_v2(&mut address, &mut size, module.0, name.as_ptr()),
         );
         assert_eq!(size, values.len() * T::SIZE, "size of {name:?}");
         self.write_at(address, &bytes_of(values));
@@ -216,7 +257,7 @@ impl Gpu {
         arguments: &[Argument],
     ) {
         let result = self.try_run(module, kernel, grid, block, 0, arguments);
-        must(kernel, result);
+        must(kernel, result.err().unwrap_or(0));
     }
 
     /// Launches with dynamic shared memory and waits; panics on an error.
@@ -230,7 +271,7 @@ impl Gpu {
         arguments: &[Argument],
     ) {
         let result = self.try_run(module, kernel, grid, block, shared, arguments);
-        must(kernel, result);
+        must(kernel, result.err().unwrap_or(0));
     }
 
     /// Launches and waits; the error code of either.
@@ -250,7 +291,19 @@ impl Gpu {
 
     /// Waits for everything on the device.
     pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        driver!("cuCtxSynchronize": fn(),)
+        result(api::cuCtxSynchronize())
+    }
+
+    /// A limit of the context, as `cuCtxGetLimit` numbers them.
+    pub(crate) fn limit(&self, limit: u32) -> usize {
+        let mut value = 0;
+        must("cuCtxGetLimit", api::cuCtxGetLimit(&mut value, limit));
+        value
+    }
+
+    /// Sets a limit of the context; the error code of a failure.
+    pub(crate) fn set_limit(&self, limit: u32, value: usize) -> Result<(), u32> {
+        result(api::cuCtxSetLimit(limit, value))
     }
 
     /// Launches without waiting.
@@ -271,11 +324,19 @@ impl Gpu {
         let [gx, gy, gz] = grid.extent();
         let [bx, by, bz] = block.extent();
         let mut pointers = pointers(arguments);
-        driver!(
-            "cuLaunchKernel": fn(Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut Handle, *mut Handle),
-            self.function(module, kernel), gx, gy, gz, bx, by, bz, shared as u32, stream.0, pointers.as_mut_ptr(),
+        result(api::cuLaunchKernel(
+            self.function(module, kernel),
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            shared as u32,
+            stream.0,
+            pointers.as_mut_ptr(),
             std::ptr::null_mut(),
-        )
+        ))
     }
 
     /// Launches blocks that may wait for one another, and waits.
@@ -288,22 +349,29 @@ impl Gpu {
         arguments: &[Argument],
     ) {
         let mut pointers = pointers(arguments);
-        let result = driver!(
-            "cuLaunchCooperativeKernel": fn(Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut Handle),
-            self.function(module, kernel), grid, 1, 1, block, 1, 1, 0, std::ptr::null_mut(), pointers.as_mut_ptr(),
+        let code = api::cuLaunchCooperativeKernel(
+            self.function(module, kernel),
+            grid,
+            1,
+            1,
+            block,
+            1,
+            1,
+            0,
+            std::ptr::null_mut(),
+            pointers.as_mut_ptr(),
         );
-        must(kernel, result.and_then(|()| self.synchronize()));
+        must(kernel, code);
+        must(kernel, api::cuCtxSynchronize());
     }
 
-    fn function(&self, module: &Module, kernel: &str) -> Handle {
+    /// A kernel of a module.
+    pub(crate) fn function(&self, module: &Module, kernel: &str) -> Handle {
         let name = CString::new(kernel).expect("a name");
         let mut function = std::ptr::null_mut();
         must(
             kernel,
-            driver!(
-                "cuModuleGetFunction": fn(*mut Handle, Handle, *const c_char),
-                &mut function, module.0, name.as_ptr(),
-            ),
+            api::cuModuleGetFunction(&mut function, module.0, name.as_ptr()),
         );
         function
     }
@@ -311,24 +379,15 @@ impl Gpu {
     /// A stream that does not wait for the default stream.
     pub(crate) fn stream(&self) -> Stream {
         let mut stream = std::ptr::null_mut();
-        must(
-            "cuStreamCreate",
-            driver!("cuStreamCreate": fn(*mut Handle, c_uint), &mut stream, 1),
-        );
+        must("cuStreamCreate", api::cuStreamCreate(&mut stream, 1));
         Stream(stream)
     }
 
     /// An event, recorded on a stream now.
     pub(crate) fn record(&self, stream: &Stream) -> Event {
         let mut event = std::ptr::null_mut();
-        must(
-            "cuEventCreate",
-            driver!("cuEventCreate": fn(*mut Handle, c_uint), &mut event, 2),
-        );
-        must(
-            "cuEventRecord",
-            driver!("cuEventRecord": fn(Handle, Handle), event, stream.0),
-        );
+        must("cuEventCreate", api::cuEventCreate(&mut event, 2));
+        must("cuEventRecord", api::cuEventRecord(event, stream.0));
         Event(event)
     }
 
@@ -336,12 +395,22 @@ impl Gpu {
     pub(crate) fn wait(&self, stream: &Stream, event: &Event) {
         must(
             "cuStreamWaitEvent",
-            driver!("cuStreamWaitEvent": fn(Handle, Handle, c_uint), stream.0, event.0, 0),
+            api::cuStreamWaitEvent(stream.0, event.0, 0),
         );
     }
 }
 
-fn pointers(arguments: &[Argument]) -> Vec<Handle> {
+/// Makes the primary context of a device current.
+pub(crate) fn set_device(device: i32) -> Handle {
+    let mut context = std::ptr::null_mut();
+    let code = api::cuDevicePrimaryCtxRetain(&mut context, device);
+    must("cuDevicePrimaryCtxRetain", code);
+    must("cuCtxSetCurrent", api::cuCtxSetCurrent(context));
+    context
+}
+
+/// The pointers that a launch takes.
+pub(crate) fn pointers(arguments: &[Argument]) -> Vec<Handle> {
     arguments
         .iter()
         .map(|argument| argument.0.as_ptr().cast_mut().cast())
@@ -439,55 +508,5 @@ impl Extent for [u32; 2] {
 impl Extent for [u32; 3] {
     fn extent(self) -> [u32; 3] {
         self
-    }
-}
-
-/// The only place that knows the virtual GPU's own interface.
-mod machine {
-    use virtual_gpu::machine::{Checks, Machine, Settings, Sink, Streams};
-
-    use super::{Schedule, c_void};
-
-    /// While it lives, the thread's driver calls go to a machine of the schedule.
-    pub(super) struct Entered {
-        _entered: virtual_gpu::machine::Entered,
-    }
-
-    /// Makes a machine and enters it.
-    pub(super) fn enter(schedule: Schedule) -> Entered {
-        let mut settings = Settings {
-            devices: 1,
-            memory: 1 << 30,
-            budget: 20_000_000,
-            ..Settings::default()
-        };
-        settings.capability = (9, 0);
-        settings.checks = Checks {
-            uninitialized: true,
-            shared_races: true,
-            stream_races: true,
-            leaks: false,
-        };
-        settings.log = Sink::Stderr;
-        match schedule {
-            Schedule::Parallel => settings.workers = 2,
-            Schedule::Seeded(seed) => {
-                settings.workers = 1;
-                settings.seed = Some(seed);
-            }
-            Schedule::Deferred(seed) => {
-                settings.streams = Streams::Deferred;
-                settings.seed = Some(seed);
-            }
-        }
-        let machine = Machine::new(settings).unwrap_or_else(|error| panic!("{error}"));
-        Entered {
-            _entered: machine.enter(),
-        }
-    }
-
-    /// The driver's function of this name.
-    pub(super) fn function(name: &str) -> Option<*const c_void> {
-        virtual_gpu::driver::function(name)
     }
 }

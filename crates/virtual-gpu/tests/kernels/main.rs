@@ -1,15 +1,19 @@
 //! The kernels of `kernels/*.cu`, run from their PTX on the virtual GPU and held against plain Rust, under several
 //! schedules each.
 
+#[expect(dead_code, reason = "shared with the tests of the driver's functions")]
+mod api;
 mod atomics;
 mod attention;
 mod bugs;
 mod calls;
 mod casts;
 mod compare;
+mod cooperative;
 mod draw;
 mod elementwise;
 mod gemm;
+#[expect(dead_code, reason = "shared with the tests of the driver's functions")]
 mod gpu;
 mod indexing;
 mod integer;

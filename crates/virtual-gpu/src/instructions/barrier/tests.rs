@@ -84,11 +84,11 @@ fn misuse_is_a_named_fault() {
             "setp.ne.u32 %p0, %i0, 0;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 1;\nB:",
             "divergent barrier",
         ),
-        ("bar.sync 16;", "numbered 0 to 15"),
-        ("bar.sync 1, 33;", "multiple of 32"),
+        ("mov.u32 %x0, 16;\nbar.sync %x0;", "numbered 0 to 15"),
+        ("mov.u32 %x0, 33;\nbar.sync 1, %x0;", "multiple of 32"),
         ("bar.sync %i0;", "different barriers"),
         (
-            "setp.ne.u32 %p0, %tid.x, %tid.x;\nmov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;",
+            "mov.u32 %x0, %warpid;\nsetp.ne.u32 %p0, %x0, 0;\n@%p0 bra A;\nbar.sync 2;\nA:\nbar.sync 3, 64;",
             "waits at a barrier",
         ),
     ];
@@ -97,5 +97,20 @@ fn misuse_is_a_named_fault() {
         trial.threads = 64;
         let fault = trial.fault();
         assert!(fault.to_string().contains(expected), "{body}: {fault}");
+    }
+}
+
+#[test]
+fn a_warp_that_spins_lets_the_next_one_run() {
+    // The first warp reads shared memory until the second has written to it, without and with a pause.
+    for pause in ["", "nanosleep.u32 100;\n"] {
+        let body = format!(
+            "mov.u32 %x0, %tid.x;\nsetp.eq.u32 %p0, %x0, 0;\n@%p0 st.shared.u32 [s], 0;\nbar.sync 0;\n\
+             setp.lt.u32 %p1, %x0, 32;\n@%p1 bra SPIN;\nst.volatile.shared.u32 [s], 9;\nbra DONE;\n\
+             SPIN:\n{pause}ld.volatile.shared.u32 %o0, [s];\nsetp.eq.u32 %p2, %o0, 0;\n@%p2 bra SPIN;\nDONE:\n"
+        );
+        let mut trial = Trial::new(body);
+        (trial.threads, trial.outputs) = (64, 1);
+        assert_eq!(trial.done().outputs[0][..32], [9; 32]);
     }
 }

@@ -136,6 +136,30 @@ fn every_table_of_lop3() {
 }
 
 #[test]
+fn lop3_says_whether_a_bit_is_set() {
+    // All operands are zero, or only the third, or none.
+    let rows = cross(&[vec![0, 8], vec![0, 8, 4], vec![0, 8], vec![0, 1]]);
+    for (operation, or) in [("and", false), ("or", true)] {
+        for (table, result) in [
+            (0x80, (|a, b, c| a & b & c) as fn(u64, u64, u64) -> u64),
+            (0xfe, |a, b, c| a | b | c),
+        ] {
+            let text = |result: &str| {
+                format!("lop3.{operation}.b32 {result}, %a0, %a1, %a2, {table}, %a3;")
+            };
+            let inputs = ["b32", "b32", "b32", "pred"];
+            check(&text("_|%d0"), "pred", &inputs, &rows, |row| {
+                let any = u64::from(result(row[0], row[1], row[2]) != 0);
+                if or { any | row[3] } else { any & row[3] }
+            });
+            check(&text("%d0|%p0"), "b32", &inputs, &rows, |row| {
+                result(row[0], row[1], row[2])
+            });
+        }
+    }
+}
+
+#[test]
 fn shifts() {
     for (ty, width, bits) in [
         ("16", Width::Half, 16),

@@ -32,7 +32,9 @@ pub(super) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         return Err(Refusal::new("mma without a shape"));
     }
     let shape = form.modifiers.remove(0);
-    if !form.take("row") || !form.take("col") {
+    let layout = |name: &str| form.modifiers.iter().position(|other| *other == name);
+    let in_order = layout("row") < layout("col");
+    if !form.take("row") || !form.take("col") || !in_order {
         return Err(Refusal::new(
             "only mma with A by rows and B by columns (.row.col) is supported",
         ));
@@ -171,6 +173,7 @@ where
                 }
             }
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }

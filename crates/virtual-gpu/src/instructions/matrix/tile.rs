@@ -153,6 +153,7 @@ impl<const COUNT: usize, const TRANSPOSED: bool> Handler for Load<COUNT, TRANSPO
             // SAFETY: the slot is a word's, and the whole warp is here.
             unsafe { *core.write::<u32>(inst.slots[part]) = register };
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }
@@ -179,6 +180,7 @@ impl<const COUNT: usize, const TRANSPOSED: bool> Handler for Store<COUNT, TRANSP
                 unsafe { row.cast::<[u32; 4]>().write_unaligned(words) };
             }
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }
@@ -196,6 +198,7 @@ impl Handler for Transpose {
             let result = transposed(core.read::<u32>(inst.slots[1]));
             *core.write::<u32>(inst.slots[0]) = result;
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }

@@ -220,7 +220,12 @@ unsafe fn each_stretch(
     let bytes = length as u32 * layout.size;
     let mut pointers = [[std::ptr::null_mut(); WARP]; MOST];
     for lane in 0..WARP {
-        let align = u64::from(atomic::align_of(inst.immediate));
+        // PTX demands the alignment of a row; hardware loads words.
+        let align = if core.launch.options.strict {
+            u64::from(atomic::align_of(inst.immediate))
+        } else {
+            u64::from(layout.size.max(4))
+        };
         if bases[lane] & (align - 1) != 0
             && let Err(flow) =
                 core.locate(inst, lane, space, bases[lane], bytes, align as u32, access)
@@ -259,6 +264,7 @@ unsafe fn each_stretch(
             each(core, lane, step * length, length, pointers[step][lane]);
         }
     }
+    core.warp.syncs = core.warp.syncs.wrapping_add(1);
     Flow::Next
 }
 
@@ -465,6 +471,7 @@ where
                 }
             }
         }
+        core.warp.syncs = core.warp.syncs.wrapping_add(1);
         Flow::Next
     }
 }

@@ -35,6 +35,22 @@ impl<'a> Parser<'a> {
             body: Body::default(),
             pending: Vec::new(),
         };
+        for parameter in std::mem::take(&mut self.register_params) {
+            let Body {
+                registers,
+                register_params,
+                register_returns,
+                ..
+            } = &mut frame.body;
+            if let Some(Found::Register(register)) = frame.names.find(parameter.name, registers) {
+                let list = if parameter.returned {
+                    register_returns
+                } else {
+                    register_params
+                };
+                list.push((parameter.index, register));
+            }
+        }
         let first = self.current;
         let outermost = frame.names.depth();
         self.open(&mut frame)?;

@@ -1,8 +1,9 @@
 //! Declarations: variables, parameters, and the headers of kernels and device functions.
 
+use super::RegisterParameter;
 use super::scope::Names;
 use super::{Kind, ParseError, Parser};
-use crate::ptx::ast::{Function, Linkage, Space, Symbol, Type, Variable};
+use crate::ptx::ast::{Function, Init, Linkage, Operand, Space, Symbol, Table, Type, Variable};
 use crate::ptx::lexer::Token;
 
 /// What stands between a state space and the names it declares.
@@ -75,6 +76,8 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let mut names = Names::new();
         self.attributes()?;
+        self.register_params.clear();
+        self.registers_allowed = !entry;
         let returns = match self.is(b'(') {
             true if !entry => self.parameters(Some((&mut names, Symbol::Return)))?,
             _ => Vec::new(),
@@ -115,6 +118,103 @@ impl<'a> Parser<'a> {
         self.function = None;
         self.source = None;
         Ok(())
+    }
+
+    /// `.alias name, function;`
+    pub(super) fn alias(&mut self) -> Result<(), ParseError> {
+        self.advance()?;
+        let name = self.function_name()?;
+        self.expect(b',', "`,` and the function that has another name")?;
+        let token = self.current;
+        let function = self.function_name()?;
+        let shape = |index: u32| {
+            let function = &self.functions[index as usize];
+            let sizes = |variables: &[Variable]| -> Vec<_> {
+                variables.iter().map(|variable| variable.size).collect()
+            };
+            (
+                function.entry,
+                sizes(&function.params),
+                sizes(&function.returns),
+            )
+        };
+        let (alias, real) = (
+            &self.functions[name as usize],
+            &self.functions[function as usize],
+        );
+        if alias.body.is_some()
+            || real.body.is_none()
+            || alias.entry
+            || shape(name) != shape(function)
+        {
+            let message = format!(
+                "`{}` must be defined and `{}` only declared, with the same parameters",
+                super::shown(&real.name),
+                super::shown(&alias.name)
+            );
+            return Err(self.error_at(token, message));
+        }
+        self.aliases.insert(name, function);
+        self.expect(b';', "`;` after an alias")
+    }
+
+    fn function_name(&mut self) -> Result<u32, ParseError> {
+        let (name, token) = self.name("the name of a function")?;
+        match self.names.get(name) {
+            Some(&Symbol::Function(index)) => Ok(index),
+            _ => Err(self.error_at(
+                token,
+                format!(
+                    "`{}` is no function declared before this",
+                    super::shown(name)
+                ),
+            )),
+        }
+    }
+
+    /// Lets everything that names an alias name its function.
+    pub(super) fn resolve_aliases(&mut self) {
+        if self.aliases.is_empty() {
+            return;
+        }
+        let resolve = |symbol: &mut Symbol| {
+            if let Symbol::Function(index) = symbol
+                && let Some(&function) = self.aliases.get(index)
+            {
+                *index = function;
+            }
+        };
+        for init in self
+            .variables
+            .iter_mut()
+            .flat_map(|variable| &mut variable.init)
+        {
+            if let Init::Address { symbol, .. } = init {
+                resolve(symbol);
+            }
+        }
+        for body in self
+            .functions
+            .iter_mut()
+            .filter_map(|function| function.body.as_mut())
+        {
+            for operand in body
+                .instructions
+                .iter_mut()
+                .flat_map(|instruction| &mut instruction.operands)
+            {
+                if let Operand::Symbol(symbol, _) = operand {
+                    resolve(symbol);
+                }
+            }
+            for table in &mut body.tables {
+                if let Table::Calls(functions) = table {
+                    for index in functions {
+                        *index = self.aliases.get(index).copied().unwrap_or(*index);
+                    }
+                }
+            }
+        }
     }
 
     /// Type, alignment, vector width and attributes.
@@ -267,14 +367,17 @@ impl<'a> Parser<'a> {
             return Ok(parameters);
         }
         loop {
-            match self.word(self.current) {
-                ".param" => self.advance()?,
+            let in_register = match self.word(self.current) {
+                ".param" => false,
+                ".reg" if self.registers_allowed || bound.is_none() => true,
                 ".reg" => {
-                    let message = "a parameter in a register is not supported by the virtual GPU; declare it `.param`";
-                    return Err(self.error(message));
+                    return Err(
+                        self.error("a parameter of a kernel in a register; declare it `.param`")
+                    );
                 }
                 _ => return Err(self.expected("`.param`")),
-            }
+            };
+            self.advance()?;
             let declaration = self.declaration(Space::Param, Linkage::Private)?;
             let declarator = self.declarator()?;
             parameters.push(self.variable(
@@ -284,9 +387,23 @@ impl<'a> Parser<'a> {
             )?);
             if let Some((names, symbol)) = &mut bound
                 && declarator.name != "_"
-                && !names.variable(declarator.name, symbol(parameters.len() as u32 - 1))
             {
-                return Err(self.declared_twice(declarator.name, declarator.token));
+                let symbol = symbol(parameters.len() as u32 - 1);
+                let new = if in_register {
+                    self.register_params.push(RegisterParameter {
+                        name: declarator.name,
+                        returned: matches!(symbol, Symbol::Return(_)),
+                        index: parameters.len() as u32 - 1,
+                    });
+                    declaration.width == 1
+                        && declarator.dimensions.is_empty()
+                        && names.register(declarator.name, declaration.ty)
+                } else {
+                    names.variable(declarator.name, symbol)
+                };
+                if !new {
+                    return Err(self.declared_twice(declarator.name, declarator.token));
+                }
             }
             if !self.take(b',')? {
                 break;

@@ -127,30 +127,28 @@ impl<'a> Parser<'a> {
                     "an address as the initial value of a type that is not of 32 or 64 bits",
                 ));
             }
-            let generic = word == "generic" && !self.names.contains_key(word);
-            let (symbol, mut offset) = if generic {
-                self.advance()?;
-                self.expect(b'(', "`(` after `generic`")?;
-                let inner = self.symbol_and_offset()?;
-                self.expect(b')', "`)` after `generic(`")?;
-                inner
-            } else {
-                self.symbol_and_offset()?
-            };
-            if generic {
-                offset = offset.wrapping_add(self.offset()?);
-            }
-            return Ok(Init::Address {
-                symbol,
-                offset,
-                generic,
-            });
+            return self.initial_address(u64::MAX);
         }
         let value = self.expression()?;
-        if self.is(b'(') {
-            let message =
-                "the mask operator, as in `0xFF(variable)`, is not supported by the virtual GPU";
-            return Err(self.error_at(first, format!("`{}`: {message}", super::shown(word))));
+        if self.take(b'(')? {
+            // `0xFF00(variable)`: one byte of an address.
+            let mask = value.integer().filter(|&mask| {
+                mask.checked_shr(mask.trailing_zeros()) == Some(0xff)
+                    && mask.trailing_zeros().is_multiple_of(8)
+            });
+            let Some(mask) = mask else {
+                let message = "a mask must be 0xFF at one of the eight bytes of an address";
+                return Err(self.error_at(first, format!("`{}`: {message}", super::shown(word))));
+            };
+            if ty.size() != 1 {
+                return Err(self.error_at(
+                    first,
+                    "a byte of an address where the type is no byte".to_owned(),
+                ));
+            }
+            let value = self.initial_address(mask)?;
+            self.expect(b')', "`)` after a masked address")?;
+            return Ok(value);
         }
         match bits(ty, value) {
             Some(bits) => Ok(Init::Bits(bits)),
@@ -159,6 +157,30 @@ impl<'a> Parser<'a> {
                 "a float as the initial value of an integer".to_owned(),
             )),
         }
+    }
+
+    /// `x`, `x+4`, `generic(x)+4`.
+    fn initial_address(&mut self, mask: u64) -> Result<Init, ParseError> {
+        let word = self.word(self.current);
+        let generic = word == "generic" && !self.names.contains_key(word);
+        let (symbol, mut offset) = if generic {
+            self.advance()?;
+            self.expect(b'(', "`(` after `generic`")?;
+            let inner = self.symbol_and_offset()?;
+            self.expect(b')', "`)` after `generic(`")?;
+            inner
+        } else {
+            self.symbol_and_offset()?
+        };
+        if generic {
+            offset = offset.wrapping_add(self.offset()?);
+        }
+        Ok(Init::Address {
+            symbol,
+            offset,
+            generic,
+            mask,
+        })
     }
 
     fn symbol_and_offset(&mut self) -> Result<(crate::ptx::ast::Symbol, i64), ParseError> {

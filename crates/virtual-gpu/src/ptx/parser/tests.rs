@@ -202,6 +202,7 @@ fn initialisers_are_flattened() {
         symbol,
         offset,
         generic,
+        mask: u64::MAX,
     };
     assert_eq!(
         init(".global .u64 x[5] = {g, g+8, generic(g)-4, generic(g+1), f};").init,
@@ -223,7 +224,15 @@ fn wrong_variables_are_refused() {
     refused(".global .b32 x[2] = {{1}};", "deeper");
     refused(".global .b32 x[2] = 1;", "before the values of an array");
     refused(".global .b32 x = 1.5;", "a float");
-    refused(".global .b8 x[8] = {0xFF(g)};", "mask operator");
+    refused(
+        ".global .u64 g; .global .b8 x[8] = {0x1FF(g)};",
+        "a mask must be 0xFF",
+    );
+    refused(
+        ".global .u64 g; .global .b16 x[8] = {0xFF(g)};",
+        "is no byte",
+    );
+    refused(".global .b8 x[8] = {0xFF(g)};", "no variable or function");
     refused(".global .u64 x = nowhere;", "no variable or function");
     refused(".global .u64 g; .global .b8 x = g;", "an address");
     refused(".shared .b32 x = 1;", "initialiser");
@@ -310,7 +319,6 @@ fn functions_are_declared_merged_and_bounded() {
         "defined already, in line 4",
     );
     refused(".func f(); .entry f();", ".entry");
-    refused(".func (.reg .b32 r) f();", "parameter in a register");
     refused(
         ".func f(.param .b32 x, .param .b32 x) { ret; }",
         "declared already",
@@ -320,7 +328,16 @@ fn functions_are_declared_merged_and_bounded() {
     refused(".entry f() .maxnreg 4294967296 { ret; }", "a number");
     refused(".entry f() { ret;", "never closed");
     refused(".entry f() { ret; } }", "a directive");
-    refused(".alias f, g;", "not support");
+    refused(".alias f, g;", "no function declared");
+    refused(".func f(); .func g(); .alias f, g;", "must be defined");
+    refused(
+        ".func f(.param .b32 x); .func g() { ret; } .alias f, g;",
+        "with the same parameters",
+    );
+    refused(
+        ".entry k(.reg .b32 x) { ret; }",
+        "a parameter of a kernel in a register",
+    );
 }
 
 #[test]
