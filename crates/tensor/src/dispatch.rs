@@ -379,7 +379,10 @@ pub(crate) fn update<const N: usize>(
         let constants: SmallVec<[fireclay_core::Scalar; 4]> = program.constants().collect();
         for set in sets {
             let inputs = set.iter().map(|tensor| operand(tensor)).collect();
-            let outputs = set[..written].iter().map(|tensor| operand(tensor)).collect();
+            let outputs = set[..written]
+                .iter()
+                .map(|tensor| operand(tensor))
+                .collect();
             // SAFETY: locked above; no storage that is written is shared by another operand, except that an output is the
             // very input of its place.
             let call = unsafe { CudaCall::new(name, stream, inputs, outputs) };

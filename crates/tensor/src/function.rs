@@ -3,20 +3,23 @@
 //! A function says how to compute an element (once, generically), which dtypes it takes and gives, and its derivative as a
 //! [`Formula`]. From it come the eager method, the fused kernels and the backward kernels.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fireclay_core::pointwise::Pointwise;
+use fireclay_core::pointwise::Pointwise as PointwiseFunction;
 use fireclay_core::{DType, Error, Layout, Promotion, Result, Scalar, Shape};
 use fireclay_cpu::convert::class_of;
 use fireclay_cpu::kernel::{Class, Kernel};
 use fireclay_cpu::program::{Program, Register, Sink, Source};
+use fireclay_cuda::pointwise::Pointwise;
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::{CpuCall, Operand};
+use crate::storage::{CpuCall, CudaCall, Operand};
 use crate::tensor::Tensor;
 
 /// The dtypes a pointwise function takes and gives.
@@ -90,6 +93,9 @@ pub(crate) struct PointwiseOp {
     nodes: SmallVec<[GraphNode; 1]>,
     outputs: SmallVec<[usize; 1]>,
 }
+
+/// What tells programs apart: see [`PointwiseOp::key`].
+type ProgramKey = SmallVec<[u64; 16]>;
 
 /// The dtype in which a node computes and the one that it gives.
 #[derive(Clone, Copy)]
@@ -342,6 +348,56 @@ impl PointwiseOp {
         Ok(program)
     }
 
+    /// The kernel for these dtypes on a device, and the numbers in it. Programs are kept by what they are made from, so that
+    /// a formula is traced once.
+    fn device_program(
+        &self,
+        inputs: &[Meta<'_>],
+        outputs: &[DType],
+    ) -> Result<(Arc<Pointwise>, SmallVec<[Scalar; 4]>)> {
+        static KNOWN: Mutex<Option<HashMap<ProgramKey, Arc<Pointwise>>>> = Mutex::new(None);
+        let program = self.program(inputs, outputs)?;
+        let constants: SmallVec<[Scalar; 4]> = program.constants().collect();
+        let key = self.key(inputs, outputs, &constants);
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = known
+            .get_or_insert_default()
+            .entry(key)
+            .or_insert_with(|| Pointwise::of(&program.description()));
+        Ok((Arc::clone(kernel), constants))
+    }
+
+    /// What the steps of the program depend on: functions, where their operands come from, dtypes; which numbers are equal,
+    /// but not the numbers.
+    fn key(&self, inputs: &[Meta<'_>], outputs: &[DType], numbers: &[Scalar]) -> ProgramKey {
+        let mut key = ProgramKey::new();
+        key.push(numbers.len() as u64);
+        for node in &self.nodes {
+            let name = node.function.name();
+            key.extend([name.as_ptr() as u64, name.len() as u64]);
+            for operand in &node.operands {
+                key.push(match *operand {
+                    Slot::Input(input) => input as u64,
+                    Slot::Node(node) => 1 << 32 | node as u64,
+                    Slot::Number(number) => {
+                        let place = numbers.iter().position(|other| *other == number);
+                        let kind = number.dtype() as u64;
+                        2 << 32 | kind << 16 | place.unwrap_or(usize::from(u16::MAX)) as u64
+                    }
+                });
+            }
+        }
+        key.extend(self.outputs.iter().map(|output| 3 << 32 | *output as u64));
+        key.extend(inputs.iter().map(|input| 4 << 32 | input.dtype as u64));
+        key.extend(
+            inputs
+                .iter()
+                .map(|input| 5 << 32 | u64::from(input.ndim() == 0)),
+        );
+        key.extend(outputs.iter().map(|dtype| 6 << 32 | *dtype as u64));
+        key
+    }
+
     /// The gradients of the inputs, given those of the outputs. Where the result itself was `kept`, only what the function's
     /// `saves` names is there; else all inputs are, and values are computed again.
     pub(crate) fn input_grads(
@@ -495,7 +551,7 @@ impl PointwiseOp {
 #[track_caller]
 pub fn update<const N: usize, const M: usize>(
     name: &'static str,
-    function: impl Pointwise<N, M>,
+    function: impl PointwiseFunction<N, M>,
     sets: &[[&Tensor; N]],
 ) -> Result<()> {
     let kernel = Kernel::new(function);
@@ -593,6 +649,16 @@ impl Op for PointwiseOp {
 
     fn overwrites_inputs(&self, _: crate::op::sealed::Internal) -> bool {
         true
+    }
+
+    fn takes_host_numbers(&self, _: crate::op::sealed::Internal) -> bool {
+        true
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (inputs, outputs) = (call.metas(), call.output_dtypes());
+        let (kernel, constants) = self.device_program(&inputs, &outputs)?;
+        call.pointwise(&kernel, &constants)
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -45,7 +45,11 @@ impl Storage {
             Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(out_of_host_memory)?),
             Device::Cuda(ordinal) => {
                 let stream = Gpu::get(ordinal)?.stream();
-                Memory::Cuda(DeviceBuffer::allocate(stream, nbytes, Purpose::Activations)?)
+                Memory::Cuda(DeviceBuffer::allocate(
+                    stream,
+                    nbytes,
+                    Purpose::Activations,
+                )?)
             }
         };
         Ok(Arc::new(Storage {
@@ -374,9 +378,7 @@ impl<'a> CudaCall<'a> {
             .collect();
         // SAFETY: `address` checked the layouts against their storages, which are locked and of the stream's device; what is
         // freed later is used again only behind this work in the stream. The door keeps outputs apart.
-        unsafe {
-            program.launch(self.stream, self.name, shape, &inputs, constants, &outputs)
-        }
+        unsafe { program.launch(self.stream, self.name, shape, &inputs, constants, &outputs) }
     }
 
     /// How many inputs there are.
@@ -397,6 +399,16 @@ impl<'a> CudaCall<'a> {
     /// The dtype of output `index`.
     pub fn output_dtype(&self, index: usize) -> DType {
         self.outputs[index].dtype
+    }
+
+    /// What an output rule sees of the inputs.
+    pub(crate) fn metas(&self) -> SmallVec<[Meta<'_>; 4]> {
+        self.inputs.iter().map(Operand::meta).collect()
+    }
+
+    /// The dtypes of the outputs.
+    pub(crate) fn output_dtypes(&self) -> SmallVec<[DType; 2]> {
+        self.outputs.iter().map(|output| output.dtype).collect()
     }
 
     /// The device.
