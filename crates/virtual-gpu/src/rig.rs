@@ -8,6 +8,7 @@ use crate::device::address_space::Policy;
 use crate::device::heap::Heap;
 use crate::device::{HEAP_INDEX, range_of};
 use crate::exec::code::Kernel;
+use crate::exec::instruction::check_processor;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
 use crate::fault::Fault;
@@ -86,6 +87,7 @@ impl Host for Rig {
 impl Rig {
     /// Parses a text and gives its variables memory.
     pub(crate) fn new(text: &str) -> Rig {
+        check_processor().unwrap_or_else(|why| panic!("{why}"));
         let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         Rig::of(Arc::new(module))
     }
