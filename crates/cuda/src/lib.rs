@@ -11,6 +11,7 @@ mod gpu;
 pub mod memory;
 mod module;
 pub mod pointwise;
+pub mod reduce;
 mod stream;
 pub mod sync;
 

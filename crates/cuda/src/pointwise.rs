@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fireclay_core::layout::merge_dims;
 use fireclay_core::pointwise::Class;
 use fireclay_core::program::Program;
-use fireclay_core::{Error, Result, Scalar};
+use fireclay_core::{Dims, Error, Result, Scalar};
 use smallvec::SmallVec;
 
 use crate::gpu::Gpu;
@@ -128,7 +128,7 @@ impl Pointwise {
         shape: &[usize],
         inputs: &[Placed<'_>],
         outputs: &[Placed<'_>],
-    ) -> (Plan, SmallVec<[usize; 6]>, Vec<SmallVec<[usize; 6]>>) {
+    ) -> (Plan, Dims, Vec<Dims>) {
         let operands: SmallVec<[Placed<'_>; 8]> = inputs.iter().chain(outputs).copied().collect();
         let dtypes = self.program.inputs.iter().chain(&self.program.outputs);
         let sizes: SmallVec<[usize; 8]> = dtypes.map(|(_, dtype)| dtype.size()).collect();
@@ -174,8 +174,7 @@ impl Pointwise {
             vector,
             wide: furthest > limit,
         };
-        let strides = strides.into_iter().map(|strides| strides.to_smallvec());
-        (plan, dims.to_smallvec(), strides.collect())
+        (plan, dims, strides)
     }
 
     fn kernel(&self, gpu: &'static Gpu, plan: &Plan) -> Result<Kernel> {
@@ -188,16 +187,6 @@ impl Pointwise {
         let kernel = module.kernel(text::ENTRY)?;
         kernels.insert(key, kernel.clone());
         Ok(kernel)
-    }
-}
-
-trait ToSmallVec {
-    fn to_smallvec(&self) -> SmallVec<[usize; 6]>;
-}
-
-impl ToSmallVec for fireclay_core::Dims {
-    fn to_smallvec(&self) -> SmallVec<[usize; 6]> {
-        SmallVec::from_slice(self)
     }
 }
 

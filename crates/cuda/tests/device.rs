@@ -24,7 +24,7 @@ fn machine() -> (MutexGuard<'static, ()>, Arc<Machine>) {
                 uninitialized: true,
                 shared_races: true,
                 stream_races: true,
-                leaks: false,
+                ..Checks::default()
             },
             ..Settings::default()
         })

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
 use crate::op::sealed::Internal;
-use crate::op::{CpuInputs, Meta, Op, OutputMeta, Outputs};
+use crate::op::{KernelInputs, Meta, Op, OutputMeta, Outputs};
 use crate::storage::{self, Access, CpuCall, CudaCall, Operand, Storage};
 use crate::tensor::Tensor;
 
@@ -172,8 +172,8 @@ fn run_on_device(
             let source = autograd::no_grad(|| inputs[0].packed())?;
             storage::transfer(&source.0.storage, &targets[0].0.storage, source.nbytes())
         }
-        (_, Device::Cpu) => run_cpu(op, inputs, targets, kind),
-        (_, Device::Cuda(ordinal)) => run_cuda(op, inputs, targets, ordinal, kind),
+        (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind),
+        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind),
     }
 }
 
@@ -222,14 +222,20 @@ fn numbers_moved(op: &dyn Op, inputs: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]
 }
 
 /// Runs the kernel over inputs brought into the form that it takes.
-fn run_cpu(op: &dyn Op, inputs: &[&Tensor], targets: &[&Tensor], kind: Targets<'_>) -> Result<()> {
-    let form = op.cpu_inputs();
-    if form == CpuInputs::AsIs {
+fn run_prepared(
+    op: &dyn Op,
+    form: KernelInputs,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    kind: Targets<'_>,
+) -> Result<()> {
+    if form == KernelInputs::AsIs {
         return run_kernel(op, inputs, targets, kind);
     }
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
-    let ready =
-        |tensor: &Tensor| !widen(tensor) && (form == CpuInputs::Strided || tensor.is_contiguous());
+    let ready = |tensor: &Tensor| {
+        !widen(tensor) && (form == KernelInputs::Strided || tensor.is_contiguous())
+    };
     // The dtype in which the kernel gives output `index`.
     let kernel_dtype = |index: usize| {
         let dtype = match kind {
@@ -282,6 +288,9 @@ fn run_kernel(
     targets: &[&Tensor],
     kind: Targets<'_>,
 ) -> Result<()> {
+    if let Device::Cuda(ordinal) = targets[0].device() {
+        return run_cuda(op, inputs, targets, ordinal, kind);
+    }
     let written = if matches!(kind, Targets::Shared(_)) {
         targets
     } else {

@@ -3,22 +3,21 @@
 //! A function says how to compute an element (once, generically), which dtypes it takes and gives, and its derivative as a
 //! [`Formula`]. From it come the eager method, the fused kernels and the backward kernels.
 
-use std::collections::HashMap;
+mod device_program;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fireclay_core::pointwise::Pointwise as PointwiseFunction;
 use fireclay_core::{DType, Error, Layout, Promotion, Result, Scalar, Shape};
 use fireclay_cpu::convert::class_of;
 use fireclay_cpu::kernel::{Class, Kernel};
 use fireclay_cpu::program::{Program, Register, Sink, Source};
-use fireclay_cuda::pointwise::Pointwise;
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
-use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, CudaCall, Operand};
 use crate::tensor::Tensor;
 
@@ -93,9 +92,6 @@ pub(crate) struct PointwiseOp {
     nodes: SmallVec<[GraphNode; 1]>,
     outputs: SmallVec<[usize; 1]>,
 }
-
-/// What tells programs apart: see [`PointwiseOp::key`].
-type ProgramKey = SmallVec<[u64; 16]>;
 
 /// The dtype in which a node computes and the one that it gives.
 #[derive(Clone, Copy)]
@@ -348,56 +344,6 @@ impl PointwiseOp {
         Ok(program)
     }
 
-    /// The kernel for these dtypes on a device, and the numbers in it. Programs are kept by what they are made from, so that
-    /// a formula is traced once.
-    fn device_program(
-        &self,
-        inputs: &[Meta<'_>],
-        outputs: &[DType],
-    ) -> Result<(Arc<Pointwise>, SmallVec<[Scalar; 4]>)> {
-        static KNOWN: Mutex<Option<HashMap<ProgramKey, Arc<Pointwise>>>> = Mutex::new(None);
-        let program = self.program(inputs, outputs)?;
-        let constants: SmallVec<[Scalar; 4]> = program.constants().collect();
-        let key = self.key(inputs, outputs, &constants);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernel = known
-            .get_or_insert_default()
-            .entry(key)
-            .or_insert_with(|| Pointwise::of(&program.description()));
-        Ok((Arc::clone(kernel), constants))
-    }
-
-    /// What the steps of the program depend on: functions, where their operands come from, dtypes; which numbers are equal,
-    /// but not the numbers.
-    fn key(&self, inputs: &[Meta<'_>], outputs: &[DType], numbers: &[Scalar]) -> ProgramKey {
-        let mut key = ProgramKey::new();
-        key.push(numbers.len() as u64);
-        for node in &self.nodes {
-            let name = node.function.name();
-            key.extend([name.as_ptr() as u64, name.len() as u64]);
-            for operand in &node.operands {
-                key.push(match *operand {
-                    Slot::Input(input) => input as u64,
-                    Slot::Node(node) => 1 << 32 | node as u64,
-                    Slot::Number(number) => {
-                        let place = numbers.iter().position(|other| *other == number);
-                        let kind = number.dtype() as u64;
-                        2 << 32 | kind << 16 | place.unwrap_or(usize::from(u16::MAX)) as u64
-                    }
-                });
-            }
-        }
-        key.extend(self.outputs.iter().map(|output| 3 << 32 | *output as u64));
-        key.extend(inputs.iter().map(|input| 4 << 32 | input.dtype as u64));
-        key.extend(
-            inputs
-                .iter()
-                .map(|input| 5 << 32 | u64::from(input.ndim() == 0)),
-        );
-        key.extend(outputs.iter().map(|dtype| 6 << 32 | *dtype as u64));
-        key
-    }
-
     /// The gradients of the inputs, given those of the outputs. Where the result itself was `kept`, only what the function's
     /// `saves` names is there; else all inputs are, and values are computed again.
     pub(crate) fn input_grads(
@@ -643,8 +589,8 @@ impl Op for PointwiseOp {
             .collect())
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn overwrites_inputs(&self, _: crate::op::sealed::Internal) -> bool {
@@ -753,8 +699,8 @@ impl Op for ReducedOp {
         )])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -25,7 +25,7 @@ pub use fireclay_core::{
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
 pub use generator::{Generator, RngState, default_generator, manual_seed};
-pub use op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
+pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
     conv::Conv2dOptions,
     loss::{CrossEntropy, Reduction},

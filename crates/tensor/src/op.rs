@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fireclay_core::{Context, DType, Device, Error, Layout, Result, Shape};
+use fireclay_core::{DType, Device, Error, Layout, Result, Shape};
 use smallvec::SmallVec;
 
 use crate::autograd::Backward;
@@ -133,9 +133,9 @@ pub enum Autocast {
     Keep,
 }
 
-/// How a CPU kernel takes its inputs. The door arranges for it.
+/// How a kernel takes its inputs. The door arranges for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CpuInputs {
+pub enum KernelInputs {
     /// Contiguous, 16-bit floats widened to f32 (outputs rounded once): the default.
     Contiguous,
     /// Any strides; 16-bit floats widened as for `Contiguous`.
@@ -163,8 +163,8 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     }
 
     /// How [`cpu`](Op::cpu) takes its inputs.
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::Contiguous
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
     }
 
     /// Whether the kernel may be given an output that is one of its inputs, element for element. Only kernels of this crate,
@@ -186,18 +186,14 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The CUDA kernel. It takes its inputs as they are.
+    /// How [`cuda`](Op::cuda) takes its inputs.
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
+    }
+
+    /// The CUDA kernel.
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let device = call.device();
-        let dtype = (call.inputs() > 0).then(|| call.dtype(0));
-        Err(Error::NoKernel {
-            op: self.name(),
-            device,
-            dtype: dtype.unwrap_or(DType::F32),
-            context: Context::hint(
-                "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
-            ),
-        })
+        Err(call.no_kernel())
     }
 
     /// The CPU kernel.

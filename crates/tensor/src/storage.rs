@@ -381,6 +381,64 @@ impl<'a> CudaCall<'a> {
         unsafe { program.launch(self.stream, self.name, shape, &inputs, constants, &outputs) }
     }
 
+    /// Reduces the only input, which is contiguous, over the middle of `view`.
+    pub(crate) fn reduce(
+        &self,
+        reduction: fireclay_cuda::reduce::Reduction,
+        view: fireclay_cuda::reduce::View,
+        divisor: Option<f64>,
+    ) -> Result<()> {
+        let (input, output) = (self.inputs[0], self.outputs[0]);
+        assert!(input.layout.is_contiguous() && output.layout.is_contiguous());
+        let dtype = input.dtype;
+        if !matches!(dtype, DType::F32 | DType::F64 | DType::I64) || output.dtype != dtype {
+            return Err(self.no_kernel());
+        }
+        if view.outer * view.inner == 0 {
+            return Ok(());
+        }
+        if view.reduce == 0 {
+            // The sum of nothing; there is no other reduction of it.
+            let nothing = if divisor.is_some() { f64::NAN } else { 0.0 };
+            return self.fill(fireclay_core::Scalar::F64(nothing));
+        }
+        let addresses = (input.address(), output.address());
+        let class = fireclay_core::program::class_of(dtype);
+        // SAFETY: `address` checked both layouts against their storages; see `pointwise`.
+        unsafe {
+            let what = (class, reduction);
+            fireclay_cuda::reduce::reduce(self.stream, self.name, what, view, addresses, divisor)
+        }
+    }
+
+    /// Writes a number over all elements of the only output.
+    pub(crate) fn fill(&self, value: fireclay_core::Scalar) -> Result<()> {
+        let output = self.outputs[0];
+        let mut program = fireclay_cpu::program::Program::new();
+        let class = fireclay_core::program::class_of(output.dtype);
+        let register = program.constant(class, value);
+        program.output(register, output.dtype);
+        let kernel = fireclay_cuda::pointwise::Pointwise::of(&program.description());
+        let call = CudaCall {
+            inputs: SmallVec::new(),
+            outputs: self.outputs.clone(),
+            ..*self
+        };
+        call.pointwise(&kernel, &[value])
+    }
+
+    /// The error of an op that has no kernel for these operands.
+    pub(crate) fn no_kernel(&self) -> Error {
+        Error::NoKernel {
+            op: self.name,
+            device: self.device(),
+            dtype: self.inputs.first().map_or(DType::F32, |input| input.dtype),
+            context: Context::hint(
+                "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
+            ),
+        }
+    }
+
     /// How many inputs there are.
     pub fn inputs(&self) -> usize {
         self.inputs.len()

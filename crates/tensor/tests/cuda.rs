@@ -128,6 +128,110 @@ fn pointwise_ops_and_gradients_give_the_bits_of_the_host() {
 }
 
 #[test]
+fn reductions_give_the_bits_of_the_host() {
+    let device = cuda();
+    // Rows and columns of one block and of many, wide and narrow, with rests.
+    for shape in [
+        &[1usize][..],
+        &[63],
+        &[64],
+        &[4096],
+        &[4097],
+        &[20000],
+        &[3, 5000],
+        &[5, 1],
+        &[1000, 3],
+        &[130, 64],
+        &[700, 100],
+        &[2, 500, 7],
+        &[3, 65, 70],
+        &[0, 4],
+        &[4, 0],
+    ] {
+        let count: usize = shape.iter().product();
+        let host = Tensor::from_slice(&numbers(count), shape, "cpu").unwrap();
+        for dtype in [
+            DType::F32,
+            DType::F64,
+            DType::I64,
+            DType::BF16,
+            DType::F16,
+            DType::I32,
+        ] {
+            let host = host.to_dtype(dtype).unwrap();
+            let there = host.to(device).unwrap();
+            for dim in -1..shape.len() as isize {
+                let dims = if dim < 0 { vec![] } else { vec![dim] };
+                type Reduce = fn(&Tensor, &[isize]) -> fireclay_tensor::Result<Tensor>;
+                let kinds: [(&str, Reduce); 4] = [
+                    ("sum", |x, dims| x.sum(dims, false)),
+                    ("mean", |x, dims| x.mean(dims, false)),
+                    ("amax", |x, dims| x.amax(dims, true)),
+                    ("amin", |x, dims| x.amin(dims, false)),
+                ];
+                for (name, reduce) in kinds {
+                    match (reduce(&host, &dims), reduce(&there, &dims)) {
+                        // Which NaN the mean of nothing is may differ.
+                        (Ok(_), Ok(there)) if count == 0 && name == "mean" => {
+                            assert!(
+                                there.numel() == 0
+                                    || there
+                                        .ne(&there)
+                                        .unwrap()
+                                        .all(&[], false)
+                                        .unwrap()
+                                        .item()
+                                        .unwrap()
+                                        == 1.0
+                            );
+                        }
+                        (Ok(host), Ok(there)) => {
+                            assert_eq!(
+                                bits(&there),
+                                bits(&host),
+                                "{name} of {dtype}{shape:?} over {dims:?}"
+                            );
+                        }
+                        (Err(_), Err(_)) => {}
+                        (host, there) => panic!("{name} of {dtype}{shape:?}: {host:?}, {there:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_broadcasting_and_reductions_give_the_bits_of_the_host() {
+    let device = cuda();
+    let run = |device: Device| -> Vec<Vec<u8>> {
+        let leaf = |count: usize, shape: &[usize]| {
+            let tensor = Tensor::from_slice(&numbers(count), shape, device).unwrap();
+            tensor.requires_grad_(true).unwrap()
+        };
+        let (x, w, b) = (leaf(300 * 20, &[300, 20]), leaf(20, &[20]), leaf(1, &[]));
+        let y = ((&x * &w).tanh() + &b).eval().unwrap();
+        let loss = y
+            .mul(&y)
+            .unwrap()
+            .mean(&[1], false)
+            .unwrap()
+            .sum_all()
+            .unwrap();
+        loss.backward().unwrap();
+        let shifted = (&x - &x.amax(&[1], true).unwrap()).eval().unwrap();
+        vec![
+            bits(&loss),
+            bits(&x.grad().unwrap()),
+            bits(&w.grad().unwrap()),
+            bits(&b.grad().unwrap()),
+            bits(&shifted),
+        ]
+    };
+    assert_eq!(run(device), run(Device::Cpu));
+}
+
+#[test]
 fn numbers_of_the_host_mix_and_their_gradients_come_back() {
     let device = cuda();
     let x = Tensor::from_slice(&numbers(4), &[4], device).unwrap();

@@ -265,6 +265,10 @@ pub(crate) fn current<R>(body: impl FnOnce(Result<&Arc<Machine>, u32>) -> R) -> 
         .flatten();
     match &entered {
         Some(machine) => body(Ok(machine)),
-        None => body(process().as_ref().map_err(|_| crate::driver::error::code::INVALID_VALUE)),
+        None => body(
+            process()
+                .as_ref()
+                .map_err(|_| crate::driver::error::code::INVALID_VALUE),
+        ),
     }
 }

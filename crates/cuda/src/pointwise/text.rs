@@ -288,7 +288,7 @@ impl<'a> Writer<'a> {
                 _ => vector,
             };
             let place = places[operand];
-            loaded.push(self.load(operand, place, dtype, vector));
+            loaded.push(self.load(place, dtype, vector));
         }
         let mut results: Vec<Vec<Register>> = vec![Vec::new(); program.outputs.len()];
         for element in 0..vector {
@@ -308,7 +308,7 @@ impl<'a> Writer<'a> {
         }
         for (output, &(_, dtype)) in program.outputs.iter().enumerate() {
             let operand = program.inputs.len() + output;
-            self.store(operand, places[operand], dtype, &results[output]);
+            self.store(places[operand], dtype, &results[output]);
         }
     }
 
@@ -349,13 +349,9 @@ impl<'a> Writer<'a> {
                         indices[0],
                         self.strides[operand][0]
                     );
-                    for dim in 1..self.plan.ndim {
+                    for (dim, at) in indices.iter().enumerate().skip(1) {
                         let stride = self.strides[operand][dim];
-                        line!(
-                            self,
-                            "  mad.lo.{index} {sum}, {}, {stride}, {sum};",
-                            indices[dim]
-                        );
+                        line!(self, "  mad.lo.{index} {sum}, {at}, {stride}, {sum};");
                     }
                     sum
                 }
@@ -374,13 +370,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Loads elements as numbers of the dtype's class.
-    fn load(
-        &mut self,
-        operand: usize,
-        address: Register,
-        dtype: DType,
-        vector: usize,
-    ) -> Vec<Register> {
+    fn load(&mut self, address: Register, dtype: DType, vector: usize) -> Vec<Register> {
         let class = fireclay_core::program::class_of(dtype);
         let (kind, ty) = match dtype {
             DType::F32 => (Kind::F32, "f32"),
@@ -395,7 +385,6 @@ impl<'a> Writer<'a> {
         let raw: Vec<Register> = (0..vector).map(|_| self.register(kind)).collect();
         let (width, list) = vector_of(&raw);
         // Not through the read-only cache: an output may be the input.
-        let _ = operand;
         line!(self, "  ld.global{width}.{ty} {list}, [{address}];");
         if kind == kind_of(class) {
             return raw;
@@ -422,7 +411,7 @@ impl<'a> Writer<'a> {
             .collect()
     }
 
-    fn store(&mut self, _operand: usize, address: Register, dtype: DType, values: &[Register]) {
+    fn store(&mut self, address: Register, dtype: DType, values: &[Register]) {
         let stored: Vec<Register> = values
             .iter()
             .map(|&value| match dtype {

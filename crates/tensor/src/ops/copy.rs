@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::sealed::Internal;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::{CpuCall, CudaCall};
 use crate::tensor::Tensor;
 
@@ -49,8 +49,8 @@ impl Op for Copy {
         }])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
@@ -93,8 +93,8 @@ impl Op for CopyInto {
         )])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -3,12 +3,11 @@
 use fireclay_core::{DType, Result, Scalar, Shape};
 use fireclay_cpu::convert::class_of;
 use fireclay_cpu::program::{Program, Sink};
-use fireclay_cuda::pointwise::Pointwise;
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::{CpuCall, CudaCall};
 use crate::tensor::Tensor;
 
@@ -18,15 +17,6 @@ struct Fill {
     value: Scalar,
     shape: Shape,
     dtype: DType,
-}
-
-impl Fill {
-    fn program(&self, dtype: DType) -> Program {
-        let mut program = Program::new();
-        let register = program.constant(class_of(dtype), self.value);
-        program.output(register, dtype);
-        program
-    }
 }
 
 impl Op for Fill {
@@ -41,19 +31,19 @@ impl Op for Fill {
         )])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let program = self.program(call.output_dtype(0));
-        let kernel = Pointwise::of(&program.description());
-        call.pointwise(&kernel, &[self.value])
+        call.fill(self.value)
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let output = call.raw_output(0);
-        let program = self.program(output.dtype);
+        let mut program = Program::new();
+        let register = program.constant(class_of(output.dtype), self.value);
+        program.output(register, output.dtype);
         let sink = Sink {
             ptr: output.ptr(),
             dtype: output.dtype,

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::float::match_float;
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
@@ -346,8 +346,8 @@ impl Op for Cat {
         Ok(smallvec![OutputMeta::contiguous(shape, inputs[0].dtype)])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{Autocast, CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
@@ -56,8 +56,8 @@ impl Op for Matmul {
         Ok(smallvec![OutputMeta::contiguous(sizes.into(), dtype)])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::Strided
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::Strided
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
@@ -219,8 +219,8 @@ impl Op for Linear {
         Ok(smallvec![OutputMeta::contiguous(sizes.into(), dtype)])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::Contiguous
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
@@ -299,8 +299,8 @@ impl Op for AdaptiveAvgPool2d {
         Ok(smallvec![OutputMeta::contiguous(output, dtype)])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::Contiguous
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {

@@ -7,8 +7,8 @@ use smallvec::smallvec;
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
-use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::CpuCall;
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::storage::{CpuCall, CudaCall};
 use crate::tensor::Tensor;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +130,28 @@ impl Op for Reduce {
             }
         }
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        use fireclay_cuda::reduce::Reduction;
+        let shape = call.layout(0).shape();
+        let view = fireclay_cuda::reduce::View {
+            outer: shape[..self.start].iter().product(),
+            reduce: self.count(shape),
+            inner: shape[self.end..].iter().product(),
+        };
+        let (reduction, divisor) = match self.kind {
+            Kind::Sum => (Reduction::Sum, None),
+            Kind::Mean => (Reduction::Sum, Some(view.reduce as f64)),
+            Kind::Amax => (Reduction::Max, None),
+            Kind::Amin => (Reduction::Min, None),
+            Kind::Argmax | Kind::Argmin => return Err(call.no_kernel()),
+        };
+        call.reduce(reduction, view, divisor)
     }
 
     fn saves(&self) -> Saves {

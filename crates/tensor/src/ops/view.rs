@@ -5,7 +5,7 @@ use smallvec::smallvec;
 
 use crate::autograd::Backward;
 use crate::dispatch;
-use crate::op::{CpuInputs, Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
@@ -177,8 +177,8 @@ impl Op for Embed {
         )])
     }
 
-    fn cpu_inputs(&self) -> CpuInputs {
-        CpuInputs::AsIs
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::AsIs
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
