@@ -50,6 +50,7 @@ pub(crate) fn command() -> Command {
         )
         .subcommand(predict())
         .subcommand(bench())
+        .subcommand(devices())
 }
 
 fn train_mnist() -> Command {
@@ -67,7 +68,7 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
         .args([
             device_flag(
                 "auto",
-                "Where to train: auto (a GPU if there is one), cpu, cuda or cuda:N",
+                "Where to train: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N",
             ),
             count_flag(
                 "epochs",
@@ -130,7 +131,7 @@ is taken for dark on light and inverted, with a note.",
                 .help("A model.safetensors of `train mnist`"),
             device_flag(
                 "auto",
-                "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N",
+                "Where to compute: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N",
             ),
             Arg::new("json")
                 .long("json")
@@ -155,7 +156,7 @@ fn bench() -> Command {
                 .default_value("")
                 .hide_default_value(true)
                 .help("Only workloads whose names begin so"),
-            device_flag("cpu", "Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N"),
+            device_flag("cpu", "Where to compute: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N"),
             threads_flag(),
             Arg::new("seconds")
                 .long("seconds")
@@ -168,6 +169,26 @@ fn bench() -> Command {
                 .long("list")
                 .action(ArgAction::SetTrue)
                 .help("Prints the names only"),
+        ])
+}
+
+fn devices() -> Command {
+    Command::new("devices")
+        .about("Lists what there is to compute with, and says why a GPU is not among it")
+        .after_help(
+            "\
+FIRECLAY_VIRTUAL_GPUS=2 puts two virtual GPUs, which run on the CPU, in the place of real ones.",
+        )
+        .args([
+            Arg::new("verbose")
+                .short('v')
+                .long("verbose")
+                .action(ArgAction::SetTrue)
+                .help("More of each device"),
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Everything, as one JSON object"),
         ])
 }
 
@@ -245,11 +266,8 @@ pub(crate) fn given<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name
 /// The device that `--device` names, if it is available.
 pub(crate) fn device(name: &str) -> Result<Device, Failure> {
     if name == "auto" {
-        let gpu = Device::cuda();
-        return Ok(match check_available(gpu) {
-            Ok(()) => gpu,
-            Err(_) => Device::Cpu,
-        });
+        // Every network here has ops that have no CUDA kernel yet.
+        return Ok(Device::Cpu);
     }
     let device = name.into_device().map_err(|_| {
         let expected = "expected auto, cpu, cuda or cuda:N as in cuda:1";

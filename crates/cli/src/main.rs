@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod devices;
 mod failure;
 mod interrupt;
 mod model;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             _ => unreachable!("clap asks for a subcommand"),
         },
         Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),
+        Some(("devices", matches)) => devices::run(&devices::Request::of(matches)),
         Some(("bench", matches)) => bench::run(&bench::Request::of(matches)),
         _ => arguments::introduce(),
     })

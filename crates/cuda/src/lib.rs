@@ -13,6 +13,7 @@ mod module;
 pub mod pointwise;
 pub mod reduce;
 mod stream;
+pub mod surface;
 pub mod sync;
 
 pub use copy::{copy, copy_between, download, fill, upload};

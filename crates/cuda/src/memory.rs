@@ -38,6 +38,7 @@ use crate::sync::{self, Reason};
 use ledger::Ledger;
 pub use ledger::{Group, Purpose};
 pub use pinned::{PinnedBuffer, PinnedStatistics, empty_pinned_cache, pinned_statistics};
+pub(crate) use report::Bytes;
 use report::Shortage;
 use segment::{GRANULARITY, Growable, SegmentMemory, piece_bytes};
 

@@ -82,6 +82,7 @@
 //! - [`optim`]: optimizers, schedules, clipping.
 //! - [`data`]: datasets, samplers, the loader, MNIST.
 //! - [`checkpoint`]: safetensors files and training states.
+//! - [`cuda`]: devices and their memory.
 //! - [`op`], [`function`], [`dispatch`]: what an op of your own is made of.
 #![forbid(unsafe_code)]
 
@@ -115,6 +116,13 @@ pub mod data {
 /// Saving and loading: safetensors files and training states.
 pub mod checkpoint {
     pub use fireclay_checkpoint::*;
+}
+
+/// CUDA devices: which there are, which is current, what their memory is used for (`torch.cuda`).
+pub mod cuda {
+    pub use fireclay_cuda::memory::{Group, Purpose, Released};
+    pub use fireclay_cuda::surface::*;
+    pub use fireclay_cuda::{Properties, Source};
 }
 
 /// What nearly every program uses.
