@@ -19,7 +19,7 @@ fn without_a_command_it_explains_itself_at_once() {
     // Some milliseconds on a machine that is not busy.
     assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     let (help, _) = succeed(fireclay(["--help"]));
-    for command in ["train", "predict", "bench"] {
+    for command in ["train", "predict", "bench", "devices"] {
         assert!(help.contains(command), "{help}");
     }
     let (version, _) = succeed(fireclay(["--version"]));
@@ -147,4 +147,42 @@ fn the_bench_knows_the_workloads_of_the_pytorch_script() {
     let (stdout, _) = succeed(fireclay(["bench", "--list"]));
     let names: BTreeSet<String> = stdout.lines().map(str::to_owned).collect();
     assert_eq!(names, expected);
+}
+
+#[test]
+fn devices_are_listed_and_their_absence_is_explained() {
+    let listed = |variables: &[(&str, &str)], flag: &str| {
+        let mut command = fireclay(["devices", flag]);
+        command.env_remove("FIRECLAY_VIRTUAL_GPUS");
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        command.envs(variables.iter().copied());
+        succeed(command).0
+    };
+    let two = listed(&[("FIRECLAY_VIRTUAL_GPUS", "2")], "-v");
+    assert!(
+        two.contains("cuda:1") && two.contains("Virtual GPU"),
+        "{two}"
+    );
+    let json: Value =
+        serde_json::from_str(&listed(&[("FIRECLAY_VIRTUAL_GPUS", "3")], "--json")).unwrap();
+    assert_eq!(json["cuda"]["devices"].as_array().map(Vec::len), Some(3));
+    for (variables, parts) in [
+        (
+            &[("FIRECLAY_CUDA_DRIVER", "/nowhere/libcuda.so")][..],
+            &["/nowhere/libcuda.so", "FIRECLAY_VIRTUAL_GPUS=1"][..],
+        ),
+        (
+            &[("FIRECLAY_VIRTUAL_GPUS", "two")],
+            &["FIRECLAY_VIRTUAL_GPUS=two", "expected"],
+        ),
+        (
+            &[("FIRECLAY_VIRTUAL_GPUS", "2"), ("CUDA_VISIBLE_DEVICES", "")],
+            &["CUDA_VISIBLE_DEVICES is \"\"", "unset it"],
+        ),
+    ] {
+        let text = listed(variables, "-v");
+        for part in parts {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
 }

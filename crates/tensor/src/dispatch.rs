@@ -110,6 +110,13 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
         .or(inputs.first().map(|input| input.device()))
         .unwrap_or(Device::Cpu);
     let metas = op.output(&metas(inputs)).map_err(context)?;
+    let origin = match op.target(Internal) {
+        Some(_) => Origin {
+            made: Made::Moved,
+            ..origin
+        },
+        None => origin,
+    };
     let mut outputs = Outputs::new();
     for meta in metas {
         outputs.push(allocate(meta, device, origin).map_err(context)?);

@@ -226,7 +226,12 @@ enum Tried {
 fn from_library(path: &str) -> Result<Driver, Tried> {
     // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's driver, or what the user chose.
     let library = unsafe { Library::new(path) };
-    let library = library.map_err(|error| Tried::NotThis(plain(&error.to_string(), path)))?;
+    let library = library.map_err(|error| {
+        // The loader's own words stand below libloading's.
+        let below = std::error::Error::source(&error).map(ToString::to_string);
+        let said = below.unwrap_or_else(|| error.to_string());
+        Tried::NotThis(plain(&said, path))
+    })?;
     let functions = Functions::load(|name| {
         // SAFETY: the symbol is looked at as an address only, while the library is loaded.
         unsafe {
