@@ -46,6 +46,11 @@ pub struct Machine {
 /// How often the process has been forked off others that used a machine.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
+/// Whether the process was forked off another that used a machine: locks may then be held by threads that are not here.
+pub(crate) fn is_forked() -> bool {
+    FORKS.load(Ordering::Relaxed) != 0
+}
+
 /// Counts forks, in the child, from the first call on.
 fn watch_forks() {
     extern "C" fn forked() {
@@ -208,7 +213,10 @@ impl Drop for Entered {
 
 /// The process's machine, or the code and message of why there is none.
 static PROCESS: LazyLock<Result<Arc<Machine>, u32>> = LazyLock::new(|| {
-    let settings = environment::read(|name| std::env::var(name).ok());
+    let settings = environment::read(|name| {
+        // A value that is no text is refused as any other that is not understood.
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    });
     let result = settings.and_then(Machine::new);
     match result {
         Ok(machine) => {
@@ -225,7 +233,10 @@ static PROCESS: LazyLock<Result<Arc<Machine>, u32>> = LazyLock::new(|| {
 
 extern "C" fn finish_process() {
     let finished = std::panic::catch_unwind(|| {
-        if let Ok(machine) = &*PROCESS {
+        // What a forked child has is its parent's, which writes it; and a lock may be held that nobody releases.
+        if let Ok(machine) = &*PROCESS
+            && !is_forked()
+        {
             machine.finish();
         }
     });

@@ -303,6 +303,13 @@ impl AddressSpace {
         Some(())
     }
 
+    /// Makes an allocation zeros.
+    pub(crate) fn zero(&self, start: u64) {
+        if let (Some(allocation), Some(arena)) = (self.live.get(&start), &self.arena) {
+            arena.zero((start - self.base) as usize, allocation.size as usize);
+        }
+    }
+
     /// New allocations are no longer checked for uninitialised reads and races.
     pub(crate) fn end_checks(&mut self) {
         self.policy.uninitialized = false;

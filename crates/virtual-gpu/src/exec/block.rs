@@ -99,6 +99,15 @@ impl<'l> Grid<'l> {
             let spent = slice - core.fuel;
             let spent = self.spent.fetch_add(spent, Ordering::Relaxed) + spent;
             match state {
+                // Blocks are left that the budget has nothing for, however short they are.
+                State::Done
+                    if spent > self.launch.options.budget
+                        && self.next.load(Ordering::Relaxed) < self.total =>
+                {
+                    let fault = block.timed_out(&mut core, self.launch.options.budget);
+                    self.fail(Some(Box::new(fault)));
+                    break;
+                }
                 State::Done => {
                     self.finished.fetch_add(1, Ordering::Relaxed);
                     rounds = 0;
@@ -401,8 +410,8 @@ impl<'l> Block<'l> {
             None => (core.code, 0, 0),
         };
         let message = format!(
-            "the launch has not ended after {budget} warp instructions, the instruction budget: an endless loop, or a \
-             wait for something that does not happen"
+            "the launch has not ended after {budget} warp instructions, the instruction budget: an endless loop, a \
+             wait for something that does not happen, or too many blocks"
         );
         std::mem::swap(&mut core.warp, &mut self.warps[ready]);
         let fault = core.fault_at(code, pc, lane, FaultKind::Timeout, message);
