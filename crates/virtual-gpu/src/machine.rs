@@ -23,6 +23,7 @@ pub use settings::{Checks, InjectedFaults, Settings, Sink, Streams};
 use crate::device::address_space::Origin;
 use crate::device::range_of;
 use crate::driver::state::State;
+use crate::exec::instruction::check_processor;
 use counters::Tally;
 use log::Log;
 
@@ -74,6 +75,7 @@ impl Machine {
     pub fn new(settings: Settings) -> Result<Arc<Machine>, String> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         settings.validate()?;
+        check_processor()?;
         let log = Log::new(settings.log.clone());
         Ok(Arc::new_cyclic(|own| Machine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -8,6 +8,7 @@ use crate::device::address_space::Policy;
 use crate::device::heap::Heap;
 use crate::device::{HEAP_INDEX, range_of};
 use crate::exec::code::Kernel;
+use crate::exec::instruction::check_processor;
 use crate::exec::launch::{self, Host, Launch, LaunchCounts, Options};
 use crate::exec::memory::{Memory, Region};
 use crate::fault::Fault;
@@ -86,6 +87,7 @@ impl Host for Rig {
 impl Rig {
     /// Parses a text and gives its variables memory.
     pub(crate) fn new(text: &str) -> Rig {
+        check_processor().unwrap_or_else(|why| panic!("{why}"));
         let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         Rig::of(Arc::new(module))
     }
@@ -107,7 +109,7 @@ impl Rig {
                 check_uninitialized: false,
                 check_shared_races: false,
                 count_memory: false,
-                instrumented: false,
+                multiprocessors: 16,
                 short_slices: false,
                 stack_limit: 1 << 16,
             },
@@ -202,6 +204,7 @@ impl Rig {
                 host: buffer.as_mut_ptr().cast(),
                 writable: true,
                 shadow: std::ptr::null(),
+                lasting: true,
             },
         );
         let policy = Policy {

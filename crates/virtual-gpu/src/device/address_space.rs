@@ -93,6 +93,7 @@ impl Allocation {
             end: start + self.usable,
             host: self.host.0 as *mut u8,
             writable: self.writable,
+            lasting: self.origin != Origin::Heap,
             shadow: self.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
         }
     }

@@ -115,6 +115,7 @@ pub(crate) fn region(start: u64, range: &HostRange) -> Region {
         end: start + range.size,
         host: start as *mut u8,
         writable: true,
+        lasting: true,
         shadow: range.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
     }
 }

@@ -40,14 +40,28 @@ pub(super) fn run_grid(launch: &Launch<'_>) -> Result<LaunchCounts, Box<Fault>> 
     } else {
         pool::run(helpers, &|| grid.work());
     }
+    let finished = grid.finished.into_inner();
     let (counts, fault) = grid
         .result
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     match fault {
         Some(fault) => Err(fault),
-        None => Ok(counts),
+        None if finished == total => Ok(counts),
+        None => Err(Box::new(lost(launch, total - finished))),
     }
+}
+
+/// The fault of a launch of which blocks were lost by a panic in a thread that ran them: a bug of this crate, or a panic of a
+/// function that the settings name.
+#[cold]
+fn lost(launch: &Launch<'_>, blocks: u64) -> Fault {
+    let core = Core::new(launch);
+    let message = format!(
+        "{blocks} blocks were lost: a thread that ran them has panicked, in the virtual GPU itself or in a function that \
+         its settings name"
+    );
+    core.fault_at(&launch.kernel.entry, 0, 0, FaultKind::LaunchFailed, message)
 }
 
 struct Grid<'l> {
@@ -56,6 +70,7 @@ struct Grid<'l> {
     next: AtomicU64,
     /// Warp instructions of all blocks.
     spent: AtomicU64,
+    /// Blocks that have come to their end.
     finished: AtomicU64,
     /// A fault has happened.
     stop: AtomicBool,

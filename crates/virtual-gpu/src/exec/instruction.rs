@@ -64,16 +64,16 @@ pub(crate) trait VectorHandler {
     /// Runs the instruction with vectors of `LANES` lanes of 32 bits: 16, 8 or 4.
     ///
     /// # Safety
-    /// As [`Run`]. It is inlined into a function compiled for AVX-512 (F, BW, DQ, VL) if `LANES` is 16, and for x86-64
-    /// with or without AVX2 (or for another architecture) else.
+    /// As [`Run`]. It is inlined into a function compiled for AVX-512 (F, BW, DQ, VL) if `LANES` is 16, and for AVX2 if it
+    /// is 8; with 4 lanes it may be compiled for anything.
     unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow;
 }
 
 impl<H: VectorHandler> Handler for H {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        // SAFETY: the caller keeps `Run`'s promise; more than the machine's vectors are used only by [`widest`].
-        unsafe { H::run::<8>(core, inst) }
+        // SAFETY: the caller keeps `Run`'s promise; four lanes are right for every instruction set.
+        unsafe { H::run::<4>(core, inst) }
     }
 }
 
@@ -84,22 +84,34 @@ pub(crate) fn vector_handler<H: VectorHandler>() -> Run {
         if *WIDEST {
             return widest::<H>;
         }
-        if *WIDE {
-            return wide_vectors::<H>;
-        }
+        wide_vectors::<H>
     }
+    #[cfg(not(target_arch = "x86_64"))]
     portable_vectors::<H>
 }
 
-/// The handler compiled for the machine's instruction set.
+/// The handler compiled for the machine's instruction set. On x86-64 that is AVX2 and what came with it: a second form of
+/// every handler would double the time that this crate takes to compile, and [`check_processor`] refuses older processors.
 pub(crate) fn handler<H: Handler>() -> Run {
     #[cfg(target_arch = "x86_64")]
     {
-        if *WIDE {
-            return wide::<H>;
-        }
+        wide::<H>
     }
+    #[cfg(not(target_arch = "x86_64"))]
     portable::<H>
+}
+
+/// Whether handlers can run here; kernels are only decoded where they can.
+pub(crate) fn check_processor() -> Result<(), String> {
+    #[cfg(target_arch = "x86_64")]
+    if !*WIDE {
+        return Err(
+            "the virtual GPU needs a processor with AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT, as those made since \
+             2013 (Intel) or 2015 (AMD) have"
+                .to_string(),
+        );
+    }
+    Ok(())
 }
 
 /// The handler compiled once, for what is rare or does not gain from wide registers.
@@ -151,6 +163,7 @@ unsafe fn wide_vectors<H: VectorHandler>(core: &mut Core<'_>, inst: &Inst) -> Fl
 
 /// # Safety
 /// As [`Run`].
+#[cfg(not(target_arch = "x86_64"))]
 unsafe fn portable_vectors<H: VectorHandler>(core: &mut Core<'_>, inst: &Inst) -> Flow {
     // SAFETY: the caller keeps `Run`'s promise.
     unsafe { H::run::<4>(core, inst) }
