@@ -9,7 +9,7 @@ pub(crate) mod lanes;
 pub(crate) mod launch;
 pub(crate) mod memory;
 mod pool;
-mod rendezvous;
+pub(crate) mod rendezvous;
 mod special;
 #[cfg(test)]
 mod tests;

@@ -137,7 +137,6 @@ fn outcome(damaged: &Damaged, random: &mut Random) -> Outcome {
     rig.options.check_uninitialized = random.below(2) == 0;
     rig.options.check_shared_races = random.below(2) == 0;
     rig.options.count_memory = random.below(4) == 0;
-    rig.options.instrumented = true;
     rig.options.seed = Some(random.next());
     rig.options.workers = 1 + random.below(2);
     let buffers: Vec<u64> = (0..3).map(|_| rig.buffer(4096)).collect();

@@ -47,6 +47,11 @@ pub struct Machine {
 /// How often the process has been forked off others that used a machine.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
+/// Whether the process was forked off another that used a machine: locks may then be held by threads that are not here.
+pub(crate) fn is_forked() -> bool {
+    FORKS.load(Ordering::Relaxed) != 0
+}
+
 /// Counts forks, in the child, from the first call on.
 fn watch_forks() {
     extern "C" fn forked() {
@@ -232,7 +237,10 @@ static PROCESS: OnceLock<Result<Arc<Machine>, String>> = OnceLock::new();
 
 fn process() -> &'static Result<Arc<Machine>, String> {
     PROCESS.get_or_init(|| {
-        let settings = environment::read(|name| std::env::var(name).ok());
+        let settings = environment::read(|name| {
+            // A value that is no text is refused as any other that is not understood.
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        });
         let machine = settings.and_then(Machine::new);
         match &machine {
             Ok(_) => finish_at_exit(),
@@ -249,7 +257,10 @@ fn finish_at_exit() {
 
 extern "C" fn finish_process() {
     let finished = std::panic::catch_unwind(|| {
-        if let Some(Ok(machine)) = PROCESS.get() {
+        // What a forked child has is its parent's, which writes it; and a lock may be held that nobody releases.
+        if let Some(Ok(machine)) = PROCESS.get()
+            && !is_forked()
+        {
             machine.finish();
         }
     });

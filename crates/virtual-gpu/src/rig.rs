@@ -109,7 +109,7 @@ impl Rig {
                 check_uninitialized: false,
                 check_shared_races: false,
                 count_memory: false,
-                instrumented: false,
+                multiprocessors: 16,
                 short_slices: false,
                 stack_limit: 1 << 16,
             },
@@ -204,6 +204,7 @@ impl Rig {
                 host: buffer.as_mut_ptr().cast(),
                 writable: true,
                 shadow: std::ptr::null(),
+                lasting: true,
             },
         );
         let policy = Policy {

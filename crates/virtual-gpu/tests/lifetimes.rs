@@ -295,6 +295,44 @@ fn a_link_limits_registers() {
 }
 
 #[test]
+fn a_thread_that_ends_may_call_the_driver() {
+    struct Late(Option<(u64, std::sync::mpsc::Sender<Vec<u32>>)>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            if let Some((kept, sender)) = self.0.take() {
+                let (mut place, mut current) = (0, null_mut());
+                let codes = vec![
+                    code!(cuMemAlloc_v2(&mut place, 4)),
+                    code!(cuCtxSynchronize()),
+                    code!(cuCtxGetCurrent(&mut current)),
+                    code!(cuMemFree_v2(kept)),
+                ];
+                sender.send(codes).unwrap();
+            }
+        }
+    }
+    thread_local! {
+        static LATE: std::cell::RefCell<Late> = const { std::cell::RefCell::new(Late(None)) };
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // Before the driver's own, and so gone after them: the process's machine answers.
+        LATE.with(|_| ());
+        must!(cuInit(0));
+        must!(cuCtxSetCurrent(retain()));
+        let mut kept = 0;
+        must!(cuMemAlloc_v2(&mut kept, 4));
+        LATE.with_borrow_mut(|late| late.0 = Some((kept, sender)));
+    });
+    thread.join().unwrap();
+    const DEINITIALIZED: u32 = 4;
+    assert_eq!(
+        receiver.recv().unwrap(),
+        [DEINITIALIZED, DEINITIALIZED, 0, 0]
+    );
+}
+
+#[test]
 fn a_fork_of_an_initialised_process_cannot_use_the_driver() {
     let _machine = machine(Checks::default());
     let context = retain();

@@ -315,7 +315,8 @@ fn decode_function(
                 .unwrap_or(starts[starts.len() - 1])
         })
         .collect();
-    let placement = registers::place(&builder, &flow::lifetimes(&builder, &labels));
+    let placement = registers::place(&builder, &flow::lifetimes(&builder, &labels))
+        .map_err(|Refusal(message)| error(function.line, &function.name, message))?;
     let mut code = lay_out(&builder, &labels, &placement);
     code.name.clone_from(&function.name);
     code.function = index;

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::Refusal;
 use super::builder::{Builder, Kind, Origin};
 use super::flow::Lifetimes;
 
@@ -19,9 +20,24 @@ pub(super) struct Placement {
     pub(super) registers: u32,
 }
 
+/// The most that all values of a function may take, before any share a slot: offsets have 32 bits, and each of up to 64 warps
+/// of a block has a frame.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// Places predicates, then words, then longs, then special registers and constants. A frame starts at a multiple of
 /// 64 bytes, and so does every slot of lanes.
-pub(super) fn place(builder: &Builder<'_>, lifetimes: &Lifetimes) -> Placement {
+pub(super) fn place(builder: &Builder<'_>, lifetimes: &Lifetimes) -> Result<Placement, Refusal> {
+    // An upper bound without any sharing, so that no offset below can wrap.
+    let most: u64 = builder
+        .values
+        .iter()
+        .map(|(kind, _)| kind.bytes() as u64)
+        .sum();
+    if most > MOST_BYTES {
+        return Err(Refusal::new(format!(
+            "its registers and constants need {most} bytes a warp, at most {MOST_BYTES} are supported"
+        )));
+    }
     let mut slots = vec![0; builder.values.len()];
     let shared = |origin| {
         matches!(
@@ -78,10 +94,10 @@ pub(super) fn place(builder: &Builder<'_>, lifetimes: &Lifetimes) -> Placement {
             }
         }
     }
-    Placement {
+    Ok(Placement {
         slots,
         frame_bytes: end as usize,
         constants_start,
         registers,
-    }
+    })
 }

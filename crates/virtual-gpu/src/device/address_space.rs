@@ -93,6 +93,7 @@ impl Allocation {
             end: start + self.usable,
             host: self.host.0 as *mut u8,
             writable: self.writable,
+            lasting: self.origin != Origin::Heap,
             shadow: self.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
         }
     }
@@ -301,6 +302,13 @@ impl AddressSpace {
         self.used += rounded;
         self.peak = self.peak.max(self.used);
         Some(())
+    }
+
+    /// Makes an allocation zeros.
+    pub(crate) fn zero(&self, start: u64) {
+        if let (Some(allocation), Some(arena)) = (self.live.get(&start), &self.arena) {
+            arena.zero((start - self.base) as usize, allocation.size as usize);
+        }
     }
 
     /// New allocations are no longer checked for uninitialised reads and races.

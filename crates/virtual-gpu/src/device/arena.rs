@@ -2,6 +2,9 @@
 
 use std::ptr::NonNull;
 
+/// Bytes from which on pages are given back rather than written.
+const LARGE: usize = 1 << 20;
+
 /// A reservation; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Arena {
@@ -47,6 +50,29 @@ impl Arena {
         assert!(offset <= self.bytes, "an offset outside the arena");
         // SAFETY: within the reservation.
         unsafe { self.start.as_ptr().add(offset) }
+    }
+
+    /// Makes a range zeros; of a large one without touching its pages.
+    pub(crate) fn zero(&self, offset: usize, bytes: usize) {
+        let (page, end) = (4096, offset + bytes);
+        assert!(end <= self.bytes, "a range outside the arena");
+        let first = offset.next_multiple_of(page);
+        let last = end / page * page;
+        let write = |from: usize, to: usize| {
+            // SAFETY: within the reservation; who asks owns the range.
+            unsafe { self.at(from).write_bytes(0, to - from) };
+        };
+        // SAFETY: whole pages of the reservation, whose contents nobody needs any more.
+        let given_back = last >= first + LARGE
+            && unsafe {
+                libc::madvise(self.at(first).cast(), last - first, libc::MADV_DONTNEED) == 0
+            };
+        if given_back {
+            write(offset, first);
+            write(last, end);
+        } else {
+            write(offset, end);
+        }
     }
 
     /// Gives whole pages of a range back to the operating system; they read as zeros afterwards.

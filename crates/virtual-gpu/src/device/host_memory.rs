@@ -78,6 +78,27 @@ pub(crate) struct HostRange {
     pub(crate) _block: Option<Arc<HostBlock>>,
 }
 
+/// Whether the process has memory at all addresses of a stretch.
+pub(crate) fn is_mapped(start: u64, bytes: u64) -> bool {
+    const PAGE: u64 = 4096;
+    let Some(end) = start.checked_add(bytes) else {
+        return false;
+    };
+    let mut answers = [0u8; 4096];
+    let mut page = start / PAGE * PAGE;
+    while page < end {
+        let part = (end - page).min(answers.len() as u64 * PAGE);
+        // SAFETY: only asks about pages, and writes a byte for each of them.
+        let failed =
+            unsafe { libc::mincore(page as *mut _, part as usize, answers.as_mut_ptr().cast()) };
+        if failed != 0 {
+            return false;
+        }
+        page += part;
+    }
+    true
+}
+
 /// Stretches by their first address.
 pub(crate) type HostRanges = BTreeMap<u64, HostRange>;
 
@@ -94,6 +115,7 @@ pub(crate) fn region(start: u64, range: &HostRange) -> Region {
         end: start + range.size,
         host: start as *mut u8,
         writable: true,
+        lasting: true,
         shadow: range.shadow.as_ref().map_or(std::ptr::null(), Arc::as_ptr),
     }
 }

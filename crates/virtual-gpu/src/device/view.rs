@@ -102,6 +102,7 @@ impl View {
             end: start + mapping.size,
             host: mapping.host.0 as *mut u8,
             writable: access == 3,
+            lasting: true,
             shadow: mapping
                 .shadow
                 .as_ref()

@@ -54,6 +54,10 @@ impl Call<'_> {
     /// The state and the current context, which must live.
     pub(crate) fn current_even_failed(&self) -> Outcome<(MutexGuard<'_, State>, u64)> {
         let state = self.state()?;
+        if STACKS.try_with(|_| ()).is_err() {
+            let message = "the thread is ending, and with it what it knew of contexts";
+            return Err(Failure::new(code::DEINITIALIZED, message));
+        }
         let Some(context) = self.top() else {
             let message = "no context is current to the thread: retain the primary context and set it current";
             return Err(Failure::new(code::INVALID_CONTEXT, message));
@@ -78,8 +82,11 @@ impl Call<'_> {
         self.with_stack(|stack| stack.last().copied())
     }
 
-    /// Looks at the thread's stack of contexts.
+    /// Looks at the thread's stack of contexts; at an empty one if the thread is ending.
     pub(crate) fn with_stack<R>(&self, body: impl FnOnce(&mut Vec<u64>) -> R) -> R {
+        if STACKS.try_with(|_| ()).is_err() {
+            return body(&mut Vec::new());
+        }
         STACKS.with_borrow_mut(|stacks| {
             let found = stacks
                 .iter()

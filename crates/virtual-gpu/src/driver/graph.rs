@@ -61,8 +61,8 @@ pub(crate) struct Node {
 pub(crate) struct Graph {
     /// By handle, so in the order in which they were made.
     pub(crate) nodes: BTreeMap<u64, Node>,
-    /// Whether it is a node's, which keeps it.
-    child: bool,
+    /// How many graphs it is nested in; one that is a node's is kept by the node.
+    level: usize,
 }
 
 impl Graph {
@@ -178,8 +178,32 @@ pub(crate) fn remove(state: &mut State, owner: u64) {
     }
 }
 
+/// Graphs in graphs: deeper than any program's, shallow enough for any stack.
+const MAX_NESTING: usize = 64;
+
+/// How many levels of graphs there are in a graph.
+fn depth(state: &State, owner: u64) -> usize {
+    let nodes = state.graphs.get(&owner).map(|graph| graph.nodes.values());
+    let children = nodes.into_iter().flatten().map(|node| match node.kind {
+        NodeKind::Child(child) => 1 + depth(state, child),
+        NodeKind::Work(_) => 0,
+    });
+    children.max().unwrap_or(0)
+}
+
+/// A copy of a graph as a child of another.
+pub(crate) fn clone_into(state: &mut State, parent: u64, owner: u64) -> Outcome<u64> {
+    let level = graph(state, parent)?.level + 1;
+    graph(state, owner)?;
+    if level + depth(state, owner) > MAX_NESTING {
+        let message = format!("graphs are nested more than {MAX_NESTING} deep");
+        return Err(Failure::new(code::NOT_SUPPORTED, message));
+    }
+    clone(state, owner, level)
+}
+
 /// A copy of a graph with nodes of its own.
-pub(crate) fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> {
+pub(crate) fn clone(state: &mut State, owner: u64, level: usize) -> Outcome<u64> {
     let nodes = graph(state, owner)?.nodes.clone();
     if nodes.values().any(|node| node.kind.is_memory()) {
         let message = "a graph that allocates or frees memory can be neither copied nor a child";
@@ -193,7 +217,7 @@ pub(crate) fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> 
     let mut copies = BTreeMap::new();
     for (handle, mut node) in nodes {
         if let NodeKind::Child(inner) = node.kind {
-            node.kind = NodeKind::Child(clone(state, inner, true)?);
+            node.kind = NodeKind::Child(clone(state, inner, level + 1)?);
         }
         node.before = node.before.iter().map(|before| renamed[before]).collect();
         node.original = Some(handle);
@@ -204,7 +228,7 @@ pub(crate) fn clone(state: &mut State, owner: u64, child: bool) -> Outcome<u64> 
         new,
         Graph {
             nodes: copies,
-            child,
+            level,
         },
     );
     Ok(new)
@@ -217,7 +241,7 @@ pub(crate) fn from_plan(state: &mut State, plan: &Plan) -> u64 {
         new,
         Graph {
             nodes: BTreeMap::new(),
-            child: true,
+            level: 1,
         },
     );
     let mut nodes = Vec::with_capacity(plan.steps.len());
@@ -247,7 +271,7 @@ pub(super) unsafe fn cuGraphCreate(
 
 pub(super) unsafe fn cuGraphDestroy(call: &Call<'_>, h_graph: Handle) -> Outcome {
     let mut state = call.state()?;
-    if graph(&state, number(h_graph))?.child {
+    if graph(&state, number(h_graph))?.level > 0 {
         return Err(Failure::invalid("the graph belongs to a node"));
     }
     remove(&mut state, number(h_graph));
@@ -260,7 +284,7 @@ pub(super) unsafe fn cuGraphClone(
     original_graph: Handle,
 ) -> Outcome {
     let mut state = call.state()?;
-    let new = clone(&mut state, number(original_graph), false)?;
+    let new = clone(&mut state, number(original_graph), 0)?;
     // SAFETY: the C interface's contract.
     unsafe { put(ph_graph_clone, handle(new), "phGraphClone") }
 }

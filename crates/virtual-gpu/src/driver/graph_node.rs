@@ -9,7 +9,7 @@ use super::abi::{
 };
 use super::call::{Call, handle, number};
 use super::error::{Failure, Outcome, code};
-use super::graph::{NodeKind, add, clone, graph, node, node_mut};
+use super::graph::{NodeKind, add, clone_into, graph, node, node_mut};
 use super::launch::{Arguments, kernel_work};
 use super::state::State;
 use super::transfer::Side;
@@ -218,7 +218,10 @@ pub(super) unsafe fn cuGraphAddChildGraphNode(
         return Err(Failure::invalid("a graph cannot be its own child"));
     }
     let place = (h_graph, dependencies, num_dependencies);
-    let make = |state: &mut State| Ok(NodeKind::Child(clone(state, number(child_graph), true)?));
+    let make = |state: &mut State| {
+        let child = clone_into(state, number(h_graph), number(child_graph))?;
+        Ok(NodeKind::Child(child))
+    };
     // SAFETY: the C interface's contract.
     unsafe { add_node(call, ph_graph_node, place, make) }
 }

@@ -509,6 +509,11 @@ pub(super) unsafe fn cuMemHostRegister_v2(
             "{bytesize} bytes at {start:#x} are no host memory"
         )));
     }
+    if !host_memory::is_mapped(start, bytesize as u64) {
+        return Err(Failure::invalid(format!(
+            "not all of {bytesize} bytes at {start:#x} is memory of the process"
+        )));
+    }
     if flags & !0xf != 0 {
         return Err(Failure::invalid(format!(
             "{flags:#x} are no flags of registered memory"

@@ -332,7 +332,8 @@ fn initialize(
         return;
     };
     let element = variable.ty.size() as usize;
-    let mut bytes = vec![0u8; allocation.size as usize];
+    let given = variable.init.len().saturating_mul(element);
+    let mut bytes = vec![0u8; given.min(allocation.size as usize)];
     for (index, init) in variable.init.iter().enumerate() {
         let bits = init.bits(|symbol| match symbol {
             ast::Symbol::Function(function) => FUNCTION_WINDOW + 16 * u64::from(function),
@@ -344,8 +345,9 @@ fn initialize(
             target.copy_from_slice(&source[..element.min(8)]);
         }
     }
+    state.devices[device].memory.zero(start);
     let region = allocation.region(start);
-    // SAFETY: the allocation has that many bytes, and is not known to anyone yet.
+    // SAFETY: the allocation has at least that many bytes, and is not known to anyone yet.
     unsafe {
         region
             .host

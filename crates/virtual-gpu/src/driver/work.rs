@@ -295,6 +295,7 @@ unsafe impl Memory for Cooperative<'_> {
                 end: GRID_WORKSPACE + bytes,
                 host: self.workspace.as_ptr().cast_mut().cast(),
                 writable: true,
+                lasting: true,
                 shadow: std::ptr::null(),
             });
         }
@@ -392,10 +393,7 @@ fn run_kernel(launch: &KernelLaunch, place: &Surroundings<'_>) -> Result<(), Tro
             check_uninitialized: checks.uninitialized,
             check_shared_races: checks.shared_races,
             count_memory: settings.count_memory,
-            instrumented: checks.uninitialized
-                || checks.shared_races
-                || checks.stream_races
-                || settings.count_memory,
+            multiprocessors: limits(settings.capability).multiprocessors,
             short_slices: launch.cooperative,
             stack_limit: place.stack,
         },

@@ -40,14 +40,28 @@ pub(super) fn run_grid(launch: &Launch<'_>) -> Result<LaunchCounts, Box<Fault>> 
     } else {
         pool::run(helpers, &|| grid.work());
     }
+    let finished = grid.finished.into_inner();
     let (counts, fault) = grid
         .result
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     match fault {
         Some(fault) => Err(fault),
-        None => Ok(counts),
+        None if finished == total => Ok(counts),
+        None => Err(Box::new(lost(launch, total - finished))),
     }
+}
+
+/// The fault of a launch of which blocks were lost by a panic in a thread that ran them: a bug of this crate, or a panic of a
+/// function that the settings name.
+#[cold]
+fn lost(launch: &Launch<'_>, blocks: u64) -> Fault {
+    let core = Core::new(launch);
+    let message = format!(
+        "{blocks} blocks were lost: a thread that ran them has panicked, in the virtual GPU itself or in a function that \
+         its settings name"
+    );
+    core.fault_at(&launch.kernel.entry, 0, 0, FaultKind::LaunchFailed, message)
 }
 
 struct Grid<'l> {
@@ -56,6 +70,7 @@ struct Grid<'l> {
     next: AtomicU64,
     /// Warp instructions of all blocks.
     spent: AtomicU64,
+    /// Blocks that have come to their end.
     finished: AtomicU64,
     /// A fault has happened.
     stop: AtomicBool,
@@ -99,6 +114,15 @@ impl<'l> Grid<'l> {
             let spent = slice - core.fuel;
             let spent = self.spent.fetch_add(spent, Ordering::Relaxed) + spent;
             match state {
+                // Blocks are left that the budget has nothing for, however short they are.
+                State::Done
+                    if spent > self.launch.options.budget
+                        && self.next.load(Ordering::Relaxed) < self.total =>
+                {
+                    let fault = block.timed_out(&mut core, self.launch.options.budget);
+                    self.fail(Some(Box::new(fault)));
+                    break;
+                }
                 State::Done => {
                     self.finished.fetch_add(1, Ordering::Relaxed);
                     rounds = 0;
@@ -401,8 +425,8 @@ impl<'l> Block<'l> {
             None => (core.code, 0, 0),
         };
         let message = format!(
-            "the launch has not ended after {budget} warp instructions, the instruction budget: an endless loop, or a \
-             wait for something that does not happen"
+            "the launch has not ended after {budget} warp instructions, the instruction budget: an endless loop, a \
+             wait for something that does not happen, or too many blocks"
         );
         std::mem::swap(&mut core.warp, &mut self.warps[ready]);
         let fault = core.fault_at(code, pc, lane, FaultKind::Timeout, message);

@@ -63,8 +63,12 @@ pub(crate) struct Core<'l> {
     pub(crate) fuel: u64,
     /// Whether a lane has asked to let others run.
     pub(crate) yielded: bool,
-    /// Ticks of `%clock`.
+    /// Whether accesses are looked at one by one.
+    pub(crate) instrumented: bool,
+    /// Ticks of `%clock` at the start of the straight run of instructions that goes on.
     pub(crate) clock: u64,
+    /// Where that run starts.
+    pub(crate) run_start: u32,
     /// How often each instruction ran.
     pub(crate) profile: Profile,
     /// The bytes that the running store writes, for the check of races.
@@ -97,6 +101,7 @@ impl<'l> Core<'l> {
             host: std::ptr::null_mut(),
             writable: false,
             shadow: std::ptr::null(),
+            lasting: true,
         };
         Core {
             frame: std::ptr::null_mut(),
@@ -119,7 +124,9 @@ impl<'l> Core<'l> {
             counts: LaunchCounts::default(),
             fuel: 0,
             yielded: false,
+            instrumented: launch.instrumented(),
             clock: 0,
+            run_start: 0,
             stored: None,
             regions: [nowhere; REGIONS],
             next_region: 0,
@@ -151,8 +158,7 @@ impl<'l> Core<'l> {
     #[inline(never)]
     fn look_up(&mut self, address: u64, size: u64) -> Option<Region> {
         let region = self.launch.memory.region(address)?;
-        if crate::device::range_of(address) == Some(crate::device::HEAP_INDEX) {
-            // Any thread may free it at any time.
+        if !region.lasting {
             return (region.end - address >= size).then_some(region);
         }
         self.regions[self.next_region] = region;
@@ -444,6 +450,7 @@ impl<'l> Core<'l> {
     unsafe fn run_group(&mut self, mut pc: u32) -> Option<Pause> {
         let instructions = self.code.instructions.as_ptr();
         let mut start = pc;
+        self.run_start = start;
         // The last instruction of a straight run may end lanes or send them elsewhere, so they are counted before.
         let mut lanes = self.active.count_ones();
         // Where the group meets another one of its frame by falling into it.
@@ -473,6 +480,7 @@ impl<'l> Core<'l> {
                     self.account(start, pc, lanes);
                     pc = self.target;
                     start = pc;
+                    self.run_start = start;
                     lanes = self.active.count_ones();
                     if self.fuel == 0 {
                         self.put_back(pc);

@@ -64,16 +64,16 @@ pub(crate) trait VectorHandler {
     /// Runs the instruction with vectors of `LANES` lanes of 32 bits: 16, 8 or 4.
     ///
     /// # Safety
-    /// As [`Run`]. It is inlined into a function compiled for AVX-512 (F, BW, DQ, VL) if `LANES` is 16, and for x86-64
-    /// with or without AVX2 (or for another architecture) else.
+    /// As [`Run`]. It is inlined into a function compiled for AVX-512 (F, BW, DQ, VL) if `LANES` is 16, and for AVX2 if it
+    /// is 8; with 4 lanes it may be compiled for anything.
     unsafe fn run<const LANES: usize>(core: &mut Core<'_>, inst: &Inst) -> Flow;
 }
 
 impl<H: VectorHandler> Handler for H {
     #[inline(always)]
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
-        // SAFETY: the caller keeps `Run`'s promise; more than the machine's vectors are used only by [`widest`].
-        unsafe { H::run::<8>(core, inst) }
+        // SAFETY: the caller keeps `Run`'s promise; four lanes are right for every instruction set.
+        unsafe { H::run::<4>(core, inst) }
     }
 }
 

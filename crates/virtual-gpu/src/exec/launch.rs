@@ -48,8 +48,8 @@ pub(crate) struct Options {
     pub(crate) check_shared_races: bool,
     /// Whether sectors, bank conflicts and bytes are counted.
     pub(crate) count_memory: bool,
-    /// Whether any of the three above, or the order of commands, is looked at, so that accesses are looked at one by one.
-    pub(crate) instrumented: bool,
+    /// Streaming multiprocessors that the device reports.
+    pub(crate) multiprocessors: u32,
     /// Whether blocks take short turns, because they wait for each other.
     pub(crate) short_slices: bool,
     /// Bytes of local memory that a thread may have.
@@ -113,6 +113,17 @@ impl LaunchCounts {
         self.global_sectors_written += other.global_sectors_written;
         self.bank_conflicts += other.bank_conflicts;
         self.barriers += other.barriers;
+    }
+}
+
+impl Launch<'_> {
+    /// Whether accesses are looked at one by one, because something is checked or counted.
+    pub(crate) fn instrumented(&self) -> bool {
+        let options = &self.options;
+        options.check_uninitialized
+            || options.check_shared_races
+            || options.count_memory
+            || self.order.is_some()
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Region {
     pub(crate) host: *mut u8,
     /// Whether kernels may write to it.
     pub(crate) writable: bool,
+    /// Whether it stays while the launch runs; what another thread of the kernel may free does not.
+    pub(crate) lasting: bool,
     /// What the checks remember of its bytes; null when they are off. It lives as long as the host memory.
     pub(crate) shadow: *const Shadow,
 }

@@ -1,6 +1,6 @@
 //! Threads that help to run a launch, kept from one launch to the next.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, TryLockError};
 use std::thread;
 
 /// A job that several threads work on: each calls it once.
@@ -30,8 +30,11 @@ struct Shared {
 pub(super) fn run(helpers: usize, job: &(dyn Fn() + Sync)) {
     static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
     let shared = SHARED.get_or_init(Arc::default);
-    let Ok(_user) = shared.user.try_lock() else {
-        return job();
+    let _user = match shared.user.try_lock() {
+        Ok(user) => user,
+        // The lock guards no data, so a panic under it has spoilt nothing.
+        Err(TryLockError::Poisoned(user)) => user.into_inner(),
+        Err(TryLockError::WouldBlock) => return job(),
     };
     if helpers == 0 {
         return job();
@@ -95,7 +98,7 @@ fn work(shared: &Shared) {
             let job = *job;
             state.running += 1;
             drop(state);
-            // A panic in a helper is reported by the caller's own work, which then has no result of this thread's.
+            // The block that a panic has lost is missed by the caller, which counts those that have ended.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             drop(result);
             state = shared

@@ -18,14 +18,15 @@ pub(super) fn release(
         let groups = || warps.iter().flat_map(|warp| &warp.groups);
         let at_barrier =
             |state| matches!(state, GroupState::Barrier { id: other, .. } if other == id);
-        // Where a count is given, a warp counts as a whole, as in hardware.
-        let waiting: u32 = groups()
-            .filter(|group| at_barrier(group.state))
-            .map(|group| {
+        let waiting: u32 = warps
+            .iter()
+            .map(|warp| {
+                let waits = warp.groups.iter().filter(|group| at_barrier(group.state));
+                let lanes = waits.fold(0, |lanes, group| lanes | group.mask);
                 if count.is_some() {
-                    32
+                    counts_for(lanes, warp.live)
                 } else {
-                    group.mask.count_ones()
+                    lanes.count_ones()
                 }
             })
             .sum();
@@ -114,6 +115,16 @@ pub(super) fn release(
         any = true;
     }
     any
+}
+
+/// How many threads the lanes of a warp count for at a barrier that is given a number of threads: a warp whose live lanes
+/// have all come counts as a whole, as in hardware; a part of it counts its lanes.
+pub(crate) fn counts_for(lanes: u32, live: u32) -> u32 {
+    if lanes != 0 && lanes == live {
+        32
+    } else {
+        lanes.count_ones()
+    }
 }
 
 /// The barriers that groups wait at, each with its count.

@@ -5,9 +5,6 @@ use super::core::Core;
 use super::lanes::WARP;
 use crate::ptx::ast::Special;
 
-/// Streaming multiprocessors that a device reports.
-pub(crate) const MULTIPROCESSORS: u32 = 16;
-
 /// Writes the special registers that `code` uses.
 ///
 /// # Safety
@@ -63,10 +60,12 @@ fn value_of(core: &Core<'_>, special: Special, lane: usize) -> u32 {
         Special::Warpid => core.warp.index,
         Special::Nwarpid => threads.div_ceil(32),
         Special::Smid => {
-            let [x, y, _] = launch.grid;
-            (core.block[0] + x * (core.block[1] + y * core.block[2])) % MULTIPROCESSORS
+            let [x, y, _] = launch.grid.map(u64::from);
+            let [column, row, layer] = core.block.map(u64::from);
+            let number = column + x * (row + y * layer);
+            (number % u64::from(launch.options.multiprocessors)) as u32
         }
-        Special::Nsmid => MULTIPROCESSORS,
+        Special::Nsmid => launch.options.multiprocessors,
         Special::LanemaskEq => bit,
         Special::LanemaskLt => bit - 1,
         Special::LanemaskLe => bit - 1 | bit,

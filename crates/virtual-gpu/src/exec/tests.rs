@@ -281,3 +281,79 @@ fn matrix_instructions_synchronise_the_warp() {
     );
     exchange(&format!("bar.warp.sync 0xffffffff;\n{rows}\n{load}")).done();
 }
+
+#[test]
+fn clocks_go_forward_over_branches_and_calls() {
+    let got = words(&format!(
+        ".func wait() {{ ret; }}
+.entry k(.param .u64 out)
+{{
+    .reg .u32 %r<9>, %t; .reg .u64 %a, %c<4>; .reg .pred %p;
+    mov.u32 %r0, 0;
+    mov.u32 %r1, 0;
+    bra LATER;
+EARLIER:
+    mov.u64 %c1, %clock64;
+    setp.le.u64 %p, %c1, %c0;
+    @%p add.u32 %r0, %r0, 1;
+    call wait, ();
+    mov.u64 %c2, %clock64;
+    setp.le.u64 %p, %c2, %c1;
+    @%p add.u32 %r0, %r0, 1;
+    add.u32 %r1, %r1, 1;
+    setp.ge.u32 %p, %r1, 10;
+    @%p bra DONE;
+LATER:
+    add.u32 %r2, %r1, 1;
+    add.u32 %r2, %r2, 1;
+    add.u32 %r2, %r2, 1;
+    mov.u64 %c0, %clock64;
+    bra EARLIER;
+DONE:
+    {STORE}
+    ret;
+}}"
+    ));
+    assert_eq!(
+        got[..32],
+        [0; 32],
+        "readings that were not later than the one before"
+    );
+}
+
+#[test]
+fn local_memory_ends_where_the_function_s_own_does() {
+    let text = format!(
+        "{HEAD}.entry k(.param .u64 out)
+{{
+    .local .align 4 .b8 own[16];
+    .reg .u32 %r<9>; .reg .u64 %a, %l;
+    mov.u64 %l, own;
+    mov.u32 %r0, 1;
+    st.local.u32 [%l+40], %r0;
+    ret;
+}}"
+    );
+    let mut rig = Rig::new(&text);
+    let buffer = rig.buffer(256);
+    let launched = rig.launch("k", [1, 1, 1], [32, 1, 1], 0, &[&buffer.bytes()]);
+    let fault = launched.unwrap_err().to_string();
+    assert!(
+        fault.contains("local memory address 0x28 is out of bounds"),
+        "{fault}"
+    );
+    assert!(fault.contains("st.local.u32 [%l+40]"), "{fault}");
+}
+
+#[test]
+fn a_function_with_too_many_values_is_refused_by_name() {
+    let numbers: String = (0..300_000)
+        .map(|number| format!("add.u64 %l, %l, {};\n", 1_000_000 + number))
+        .collect();
+    let text = format!("{HEAD}.entry k() {{ .reg .u64 %l; mov.u64 %l, 0;\n{numbers} ret; }}");
+    let module = std::sync::Arc::new(crate::ptx::parse(&text).expect("a text"));
+    let error = crate::decode::kernel(&module, 0, &[])
+        .err()
+        .expect("too many");
+    assert!(error.to_string().contains("bytes a warp"), "{error}");
+}

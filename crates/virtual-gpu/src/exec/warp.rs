@@ -114,7 +114,7 @@ pub(crate) struct Warp<'l> {
     pub(crate) copies: crate::instructions::async_copy::Copies,
 }
 
-/// Memory for the registers of a frame, aligned to 64 bytes.
+/// Memory for the registers of a frame, or for what threads have of their own, aligned to 64 bytes.
 pub(crate) struct Registers {
     memory: *mut u8,
     layout: Layout,
@@ -151,7 +151,8 @@ impl Drop for Registers {
 /// `.local` memory: a stretch for each lane.
 #[derive(Default)]
 pub(crate) struct LocalMemory {
-    bytes: Vec<u8>,
+    /// The lanes' stretches, one behind the other.
+    bytes: Option<Registers>,
     per_lane: usize,
 }
 
@@ -162,44 +163,51 @@ impl LocalMemory {
             return;
         }
         let wanted = per_lane.next_multiple_of(64).max(self.per_lane * 2);
-        let mut bytes = vec![0xff; wanted * WARP];
-        for lane in 0..WARP {
-            bytes[lane * wanted..][..self.per_lane]
-                .copy_from_slice(&self.bytes[lane * self.per_lane..][..self.per_lane]);
+        let bytes = Registers::new(wanted * WARP);
+        if let Some(old) = &self.bytes {
+            for lane in 0..WARP {
+                // SAFETY: both hold a stretch for each lane, the old one of `per_lane` bytes, which is less than `wanted`.
+                unsafe {
+                    let from = old.pointer().add(lane * self.per_lane);
+                    let to = bytes.pointer().add(lane * wanted);
+                    to.copy_from_nonoverlapping(from, self.per_lane);
+                }
+            }
         }
-        self.bytes = bytes;
+        self.bytes = Some(bytes);
         self.per_lane = wanted;
     }
 
-    /// Bytes of each lane.
-    pub(crate) fn per_lane(&self) -> usize {
-        self.per_lane
-    }
-
-    /// The bytes of a lane from `offset` on, if `size` of them are there.
+    /// The bytes of a lane from `offset` on, if they end at `end` or before; so much was reserved.
     #[inline(always)]
-    pub(crate) fn at(&mut self, lane: usize, offset: u64, size: usize) -> Option<*mut u8> {
+    pub(crate) fn at(&self, lane: usize, offset: u64, size: usize, end: usize) -> Option<*mut u8> {
         let offset = usize::try_from(offset).ok()?;
-        if offset.checked_add(size)? > self.per_lane {
+        if offset.checked_add(size)? > end.min(self.per_lane) {
             return None;
         }
-        Some(self.bytes[lane * self.per_lane + offset..].as_mut_ptr())
+        let bytes = self.bytes.as_ref()?;
+        // SAFETY: within the lane's stretch, as compared above.
+        Some(unsafe { bytes.pointer().add(lane * self.per_lane + offset) })
     }
-}
 
-impl LocalMemory {
-    /// Bytes of a lane; they are reserved.
+    /// Bytes of a lane, which are reserved.
     pub(crate) fn bytes(&mut self, lane: usize, offset: u32, size: u32) -> &mut [u8] {
-        &mut self.bytes[lane * self.per_lane + offset as usize..][..size as usize]
+        let start = self.at(lane, offset.into(), size as usize, self.per_lane);
+        let start = start.expect("parameters are reserved with their frame");
+        // SAFETY: the bytes are there, initialised, and borrowed as this is.
+        unsafe { std::slice::from_raw_parts_mut(start, size as usize) }
     }
 
     /// Copies `size` bytes of each lane of the mask; both stretches are reserved.
     pub(crate) fn copy(&mut self, mask: u32, from: u32, to: u32, size: u32) {
+        let (size, end) = (size as usize, self.per_lane);
         for lane in lanes_of(mask) {
-            let start = lane * self.per_lane;
-            let from = start + from as usize;
-            self.bytes
-                .copy_within(from..from + size as usize, start + to as usize);
+            let from = self.at(lane, from.into(), size, end);
+            let to = self.at(lane, to.into(), size, end);
+            if let (Some(from), Some(to)) = (from, to) {
+                // SAFETY: both lie in the lane's stretch; they may overlap.
+                unsafe { to.copy_from(from, size) };
+            }
         }
     }
 }

@@ -499,7 +499,7 @@ unsafe fn each_lane<T>(
     let addresses = unsafe { addresses(core, slot, inst.immediate) };
     let space = space_of(inst.immediate);
     let align = align_of(inst.immediate).max(size);
-    if core.launch.options.instrumented
+    if core.instrumented
         && let Err(flow) = core.instrument(inst, &addresses, space, u64::from(size), Access::Atomic)
     {
         return flow;

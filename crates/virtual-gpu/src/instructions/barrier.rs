@@ -5,6 +5,7 @@ use crate::exec::code::Class;
 use crate::exec::core::Core;
 use crate::exec::instruction::{Flow, Handler, Inst, handler};
 use crate::exec::lanes::{WARP, lanes_of};
+use crate::exec::rendezvous::counts_for;
 use crate::exec::warp::{Arrival, BarrierReduction, GroupState, Reduction};
 use crate::fault::FaultKind;
 use crate::ptx::ast::{Operand, Type};
@@ -346,7 +347,7 @@ unsafe fn at_block_barrier(core: &mut Core<'_>, inst: &Inst, results: usize) -> 
         core.arrivals.push(Arrival {
             id,
             count,
-            threads: core.mask.count_ones(),
+            threads: counts_for(core.mask, core.warp.live),
         });
         return Flow::Next;
     }

@@ -169,6 +169,8 @@ const MIN_NAN: u8 = 6;
 const MAX_NAN: u8 = 7;
 const MIN_XORSIGN: u8 = 8;
 const MAX_XORSIGN: u8 = 9;
+const MIN_XORSIGN_NAN: u8 = 12;
+const MAX_XORSIGN_NAN: u8 = 13;
 const COPYSIGN: u8 = 10;
 const DIV_APPROX: u8 = 11;
 const SQRT: u8 = 20;
@@ -295,13 +297,15 @@ fn two<T: Float, const OPERATION: u8>(a: T, b: T, direction: Direction) -> T {
         MAX => extremum(a, b, true, false),
         MIN_NAN => extremum(a, b, false, true),
         MAX_NAN => extremum(a, b, true, true),
-        MIN_XORSIGN | MAX_XORSIGN => {
+        MIN_XORSIGN | MAX_XORSIGN | MIN_XORSIGN_NAN | MAX_XORSIGN_NAN => {
             let sign = if a.is_negative() != b.is_negative() {
                 T::of(-1.0)
             } else {
                 T::of(1.0)
             };
-            let result = extremum(a.abs(), b.abs(), OPERATION == MAX_XORSIGN, false);
+            let greater = matches!(OPERATION, MAX_XORSIGN | MAX_XORSIGN_NAN);
+            let nan_wins = matches!(OPERATION, MIN_XORSIGN_NAN | MAX_XORSIGN_NAN);
+            let result = extremum(a.abs(), b.abs(), greater, nan_wins);
             if result.is_nan() {
                 result
             } else {
@@ -449,6 +453,8 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "tanh" if approximate && !double => (rarely!(ty, One<TANH>), 1),
         "abs" => (of_float!(ty, manner, One<ABS>), 1),
         "neg" => (of_float!(ty, manner, One<NEG>), 1),
+        "min" if xorsign && nan => (rarely!(ty, Two<MIN_XORSIGN_NAN>), 2),
+        "max" if xorsign && nan => (rarely!(ty, Two<MAX_XORSIGN_NAN>), 2),
         "min" if xorsign => (rarely!(ty, Two<MIN_XORSIGN>), 2),
         "max" if xorsign => (rarely!(ty, Two<MAX_XORSIGN>), 2),
         "min" if nan => (rarely!(ty, Two<MIN_NAN>), 2),

@@ -61,6 +61,8 @@ const MIN_NAN: u8 = 5;
 const MAX_NAN: u8 = 6;
 const MIN_XORSIGN: u8 = 7;
 const MAX_XORSIGN: u8 = 8;
+const MIN_XORSIGN_NAN: u8 = 14;
+const MAX_XORSIGN_NAN: u8 = 15;
 const FMA: u8 = 9;
 const ABS: u8 = 20;
 const NEG: u8 = 21;
@@ -176,14 +178,12 @@ fn two<T: Half, const OPERATION: u8>(a: T, b: T, around: u8) -> T {
         MAX_NAN => extremum(true, true),
         _ => {
             let (p, q) = (x.abs(), y.abs());
-            if p.is_nan() && q.is_nan() {
+            let nan_wins = matches!(OPERATION, MIN_XORSIGN_NAN | MAX_XORSIGN_NAN);
+            if p.is_nan() && (q.is_nan() || nan_wins) || nan_wins && q.is_nan() {
                 T::of_bits(T::NAN)
             } else {
-                let magnitude = if extremum_of(p, q, OPERATION == MAX_XORSIGN) {
-                    a
-                } else {
-                    b
-                };
+                let greater = matches!(OPERATION, MAX_XORSIGN | MAX_XORSIGN_NAN);
+                let magnitude = if extremum_of(p, q, greater) { a } else { b };
                 T::of_bits(magnitude.bits() & 0x7fff | (a.bits() ^ b.bits()) & 0x8000)
             }
         }
@@ -272,6 +272,8 @@ pub(crate) fn decode(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(
         "sub" => (of_half!(ty, SUB), 2),
         "mul" => (of_half!(ty, MUL), 2),
         "fma" => (of_half!(ty, FMA), 3),
+        "min" if xorsign && nan => (of_half!(ty, MIN_XORSIGN_NAN), 2),
+        "max" if xorsign && nan => (of_half!(ty, MAX_XORSIGN_NAN), 2),
         "min" if xorsign => (of_half!(ty, MIN_XORSIGN), 2),
         "max" if xorsign => (of_half!(ty, MAX_XORSIGN), 2),
         "min" if nan => (of_half!(ty, MIN_NAN), 2),

@@ -42,7 +42,7 @@ impl Core<'_> {
         align: u32,
         access: Access,
     ) -> Result<*mut u8, Flow> {
-        if self.launch.options.instrumented {
+        if self.instrumented {
             self.check_access(inst, lane, space, address, u64::from(size), access)?;
         }
         self.locate_unchecked(inst, lane, space, address, size, align, access)
@@ -139,12 +139,14 @@ impl Core<'_> {
         size: u32,
         access: Access,
     ) -> Result<*mut u8, Flow> {
-        if let Some(pointer) = self.warp.local.at(lane, address, size as usize) {
+        // What the running function and its callers have.
+        let end = self.local_base as usize + self.code.local_bytes as usize;
+        if let Some(pointer) = self.warp.local.at(lane, address, size as usize, end) {
             return Ok(pointer);
         }
         let message = format!(
             "local memory address {address:#x} is out of bounds: {access:?} of {size} bytes, the thread has {} bytes",
-            self.warp.local.per_lane()
+            end
         );
         Err(self.fail(inst, lane, FaultKind::IllegalAddress, message))
     }
@@ -719,7 +721,7 @@ unsafe fn places<T: Lane, A: Location, const SPACE: u8, const COUNT: usize>(
         core.lane::<A>(inst.slots[COUNT], lane).at(offset)
     };
     let mask = core.mask;
-    if core.launch.options.instrumented {
+    if core.instrumented {
         let addresses = std::array::from_fn(|lane| at(lane, core));
         core.instrument(inst, &addresses, space, size, access)?;
     }

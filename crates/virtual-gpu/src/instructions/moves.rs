@@ -271,6 +271,10 @@ fn cvta(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
 }
 
 fn isspacep(form: &mut Form<'_>, builder: &mut Builder<'_>) -> Result<(), Refusal> {
+    if form.modifiers.contains(&"const") {
+        // Constants lie among the rest of global memory here.
+        return Err(Refusal::new("isspacep.const is not supported"));
+    }
     let window = window(form)?;
     form.done()?;
     form.expect_operands(2)?;
@@ -323,9 +327,10 @@ impl<const WHAT: u8, const WIDE: bool> Handler for Read<WHAT, WIDE> {
     unsafe fn run(core: &mut Core<'_>, inst: &Inst) -> Flow {
         // Two readings of a clock differ, also within a straight run of instructions.
         core.clock += 1;
+        let clock = core.clock + u64::from(core.index_of(inst) - core.run_start);
         let value = match WHAT {
-            CLOCK => core.clock + u64::from(core.index_of(inst)),
-            CLOCK_HIGH => core.clock >> 32,
+            CLOCK => clock,
+            CLOCK_HIGH => clock >> 32,
             TIMER => core.launch.host.nanoseconds(),
             TIMER_HIGH => core.launch.host.nanoseconds() >> 32,
             _ => core.launch.host.grid_id(),

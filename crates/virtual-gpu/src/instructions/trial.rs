@@ -66,7 +66,6 @@ impl Trial {
         rig.options.workers = self.workers;
         rig.options.check_shared_races = self.checked;
         rig.options.check_uninitialized = self.checked;
-        rig.options.instrumented = self.checked;
         // The addresses of buffers have zeros in their low half, so that offsets need no arithmetic.
         let offsets: Vec<u8> = (0..self.threads.min(64))
             .map(|thread| (thread * 4) as u8)

@@ -20,7 +20,7 @@ pub struct EnvironmentVariable {
 pub const VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "FIRECLAY_VIRTUAL_GPUS",
-        values: "0 to 63; 2 unless set",
+        values: "0 to 62; 2 unless set",
         meaning: "number of devices",
         read: |settings, value| small(value).map(|value| settings.devices = value),
     },

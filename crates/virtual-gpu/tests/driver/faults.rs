@@ -201,3 +201,17 @@ fn copies_are_slow_on_demand() {
     assert_eq!(gpu.download(&buffer), [1, 2, 3]);
     assert!(start.elapsed().as_micros() >= 6000);
 }
+
+#[test]
+fn too_many_short_blocks_are_ended() {
+    let gpu = eager();
+    let module = gpu.module(ptx::SMALL);
+    assert_eq!(
+        gpu.try_run(&module, "idle", 0x7fff_ffffu32, 1u32, 0, &[]),
+        Err(code::LAUNCH_TIMEOUT)
+    );
+    logged(
+        &gpu,
+        &["CUDA_ERROR_LAUNCH_TIMEOUT", "idle", "too many blocks"],
+    );
+}

@@ -93,7 +93,7 @@ fn add_memset(
     node
 }
 
-fn launch(exec: Handle, stream: Handle) {
+pub(crate) fn launch(exec: Handle, stream: Handle) {
     ok(api::cuGraphLaunch(exec, stream));
 }
 

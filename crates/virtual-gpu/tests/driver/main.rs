@@ -20,6 +20,7 @@ mod graphs;
 mod launches;
 mod memory;
 mod modules;
+mod nested_graphs;
 mod peers;
 mod per_thread;
 mod pools;

@@ -324,6 +324,14 @@ fn host_memory_is_registered_and_not_twice() {
         api::cuMemHostRegister_v2(device as Handle, 4, 0),
         code::INVALID_VALUE
     );
+    // More than the process has: a copy to what it has not would end it.
+    for bytes in [1 << 44, 1 << 47, 1 << 63] {
+        assert_eq!(
+            api::cuMemHostRegister_v2(pointer, bytes, 0),
+            code::INVALID_VALUE
+        );
+    }
+    logged(&gpu, &["not all of", "is memory of the process"]);
 }
 
 #[test]

@@ -589,3 +589,32 @@ fn an_older_driver_refuses_newer_ptx() {
     );
     logged(&gpu, &["of version 8.1", "loads up to 8.0"]);
 }
+
+#[test]
+fn large_variables_start_as_zeros_behind_what_is_given() {
+    let _gpu = eager();
+    let text = format!("{HEADER}.global .align 1 .b8 large[6000005] = {{7, 8}};\n");
+    let text = CString::new(text).unwrap();
+    // The second time where the first has been.
+    for _ in 0..2 {
+        let mut module = null();
+        ok(api::cuModuleLoadData(&mut module, text.as_ptr().cast()));
+        let (mut place, mut bytes) = (0, 0);
+        ok(api::cuModuleGetGlobal_v2(
+            &mut place,
+            &mut bytes,
+            module,
+            c"large".as_ptr(),
+        ));
+        let mut found = vec![1u8; bytes];
+        ok(api::cuMemcpyDtoH_v2(
+            found.as_mut_ptr().cast(),
+            place,
+            bytes,
+        ));
+        assert_eq!((bytes, &found[..2]), (6_000_005, &[7, 8][..]));
+        assert!(found[2..].iter().all(|byte| *byte == 0));
+        ok(api::cuMemsetD8_v2(place, 9, bytes));
+        ok(api::cuModuleUnload(module));
+    }
+}

@@ -61,6 +61,37 @@ fn who_arrives_does_not_wait() {
 }
 
 #[test]
+fn a_warp_counts_as_a_whole_once_all_of_it_has_come() {
+    // 48 threads: the second warp has 16 lanes, and they count for 32 where they arrive and where they wait.
+    for (second, waits) in [("bar.arrive 1, 64;", false), ("bar.sync 1, 64;", true)] {
+        let body = format!(
+            "mov.u32 %x0, %tid.x;\nsetp.ge.u32 %p0, %x0, 32;\n@%p0 bra SECOND;\nbar.sync 1, 64;\n\
+             ld.shared.u32 %o0, [s];\nbra DONE;\nSECOND:\nst.shared.u32 [s], 5;\n{second}\nmov.b32 %o0, 6;\nDONE:"
+        );
+        let mut trial = Trial::new(body);
+        trial.threads = 48;
+        trial.outputs = 1;
+        let got = trial.done().outputs;
+        assert_eq!(got[0][..32], [5; 32], "{waits}");
+        assert_eq!(got[0][32..], [6; 16], "{waits}");
+    }
+}
+
+#[test]
+fn two_halves_of_a_warp_do_not_count_twice() {
+    // Each half of the first warp waits at a barrier of its own text; without the second warp it must not open.
+    let body = "mov.u32 %x0, %tid.x;\nsetp.ge.u32 %p0, %x0, 32;\n@%p0 bra SECOND;\nand.b32 %x1, %x0, 1;\n\
+                setp.eq.u32 %p1, %x1, 1;\n@%p1 bra ODD;\nbarrier.sync 1, 64;\nld.shared.u32 %o0, [s];\nbra DONE;\n\
+                ODD:\nbarrier.sync 1, 64;\nld.shared.u32 %o0, [s];\nbra DONE;\n\
+                SECOND:\nst.shared.u32 [s], 5;\nbarrier.sync 1, 64;\nmov.b32 %o0, 5;\nDONE:";
+    let mut trial = Trial::new(body);
+    trial.threads = 64;
+    trial.outputs = 1;
+    trial.checked = true;
+    assert_eq!(trial.done().outputs[0], [5; 64]);
+}
+
+#[test]
 fn lanes_of_a_warp_meet_at_different_places_of_the_text() {
     let odd: Vec<u32> = (0..32).map(|lane| lane % 2).collect();
     let body = "setp.ne.u32 %p0, %i0, 0;\n@%p0 bra ODD;\nst.shared.u32 [s], 1;\nbar.warp.sync 0xffffffff;\n\

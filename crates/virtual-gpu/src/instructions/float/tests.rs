@@ -183,10 +183,18 @@ fn extrema() {
                 pick(F32.flush(v[0]), F32.flush(v[1]), greater, false)
             });
             let magnitude = 0x7fff_ffff;
-            exactly(&format!("{name}.xorsign.abs"), ty, format, &rows, |v| {
-                let picked = pick(v[0] & magnitude, v[1] & magnitude, greater, false)?;
-                Some(picked | (v[0] ^ v[1]) & !magnitude)
-            });
+            for (nan, nan_wins) in [("", false), (".NaN", true)] {
+                exactly(
+                    &format!("{name}{nan}.xorsign.abs"),
+                    ty,
+                    format,
+                    &rows,
+                    |v| {
+                        let picked = pick(v[0] & magnitude, v[1] & magnitude, greater, nan_wins)?;
+                        Some(picked | (v[0] ^ v[1]) & !magnitude)
+                    },
+                );
+            }
         }
     }
 }

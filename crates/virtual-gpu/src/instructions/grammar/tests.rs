@@ -80,6 +80,7 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ("cvta", "addresses of 32 bits"),
     (".oob.", "unsupported modifier .oob"),
     ("isspacep", "%x1"),
+    ("isspacep.const", "isspacep.const is not supported"),
     ("st.const", "Const memory cannot be written"),
     ("st.param", "Param memory cannot be written"),
     ("tf32", "needs sm_100"),

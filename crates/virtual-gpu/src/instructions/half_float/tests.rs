@@ -150,10 +150,12 @@ fn extrema() {
             exactly(&format!("{name}.NaN"), ty, &rows, |v| {
                 pick(v[0], v[1], greater, true)
             });
-            exactly(&format!("{name}.xorsign.abs"), ty, &rows, |v| {
-                let picked = pick(v[0] & !SIGN, v[1] & !SIGN, greater, false)?;
-                Some(picked | (v[0] ^ v[1]) & SIGN)
-            });
+            for (nan, nan_wins) in [("", false), (".NaN", true)] {
+                exactly(&format!("{name}{nan}.xorsign.abs"), ty, &rows, |v| {
+                    let picked = pick(v[0] & !SIGN, v[1] & !SIGN, greater, nan_wins)?;
+                    Some(picked | (v[0] ^ v[1]) & SIGN)
+                });
+            }
         }
     }
 }

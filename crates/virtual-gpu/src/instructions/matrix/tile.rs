@@ -110,7 +110,7 @@ unsafe fn rows<const COUNT: usize>(
     // SAFETY: the caller says so.
     let addresses = unsafe { addresses(core, inst.slots[COUNT], inst.immediate) };
     let space = space_of(inst.immediate);
-    if core.launch.options.instrumented {
+    if core.instrumented {
         core.mask = u32::MAX >> (WARP - 8 * COUNT);
         core.instrument(inst, &addresses, space, ROW as u64, access)?;
         core.mask = u32::MAX;

@@ -246,7 +246,7 @@ unsafe fn each_stretch(
             let offset = u64::from(major) * u64::from(strides[lane]) + u64::from(minor);
             *address = bases[lane].wrapping_add(offset.wrapping_mul(u64::from(layout.size)));
         }
-        if core.launch.options.instrumented
+        if core.instrumented
             && let Err(flow) = core.instrument(inst, &places, space, u64::from(bytes), access)
         {
             return flow;
