@@ -1,6 +1,6 @@
 //! Tracing: a formula run on lanes that record what is done to them, to be written down for a device.
 //!
-//! Note [Tracing]
+//! Note [Traces of formulas]
 //! A formula is generic over its lanes. On the lanes of this file nothing is computed: every operation appends a [`Node`]
 //! to the recording of the thread and gives its number. Equal operations of equal operands get one node, and what no output
 //! needs is left out. Since a formula's lanes can't be looked at, it does the same steps whatever the values are, so that the

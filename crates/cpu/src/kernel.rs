@@ -39,7 +39,7 @@ impl Kernel {
         self.function.whole()
     }
 
-    /// The function written down, for other devices: see Note [Tracing]. Panics on [`Class::I64`] if it is not
+    /// The function written down, for other devices: see Note [Traces of formulas]. Panics on [`Class::I64`] if it is not
     /// [`whole`](Self::whole).
     pub fn trace(&self, class: Class) -> Trace {
         self.function.trace(class)
