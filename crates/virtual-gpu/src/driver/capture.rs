@@ -342,7 +342,10 @@ pub(super) unsafe fn cuStreamEndCapture(
             stream.capture = None;
         }
     }
-    let graph = &state.graphs[&capture.graph];
+    let Some(graph) = state.graphs.get(&capture.graph) else {
+        let message = "the graph that was captured to is destroyed";
+        return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, message));
+    };
     let joined = graph.ancestors(capture.tips.get(&stream).map_or(&[], Vec::as_slice));
     let unjoined = |(member, tips): (&u64, &Vec<u64>)| {
         *member != stream && tips.iter().any(|tip| !joined.contains(tip))

@@ -54,7 +54,11 @@ pub(super) unsafe fn cuDevicePrimaryCtxRelease_v2(call: &Call<'_>, dev: c_int) -
     }
     context.retained -= 1;
     if context.retained == 0 && context.active {
-        clear(call, state, primary);
+        let mut state = idle(call, state, primary);
+        // Whoever has retained it meanwhile has it active again.
+        if state.contexts[&primary].retained == 0 {
+            end(call, &mut state, primary);
+        }
     }
     Ok(())
 }
@@ -66,7 +70,8 @@ pub(super) unsafe fn cuDevicePrimaryCtxReset_v2(call: &Call<'_>, dev: c_int) -> 
     let device = state.device(dev)?;
     let primary = state.devices[device].primary;
     if state.context(primary).is_ok() {
-        clear(call, state, primary);
+        let mut state = idle(call, state, primary);
+        end(call, &mut state, primary);
     }
     Ok(())
 }
@@ -180,7 +185,9 @@ pub(super) unsafe fn cuCtxDestroy_v2(call: &Call<'_>, ctx: Handle) -> Outcome {
         let message = "the primary context is released (cuDevicePrimaryCtxRelease), not destroyed";
         return Err(Failure::new(code::INVALID_CONTEXT, message));
     }
-    clear(call, state, context);
+    let mut state = idle(call, state, context);
+    end(call, &mut state, context);
+    drop(state);
     call.with_stack(|stack| {
         if stack.last() == Some(&context) {
             stack.pop();
@@ -189,17 +196,43 @@ pub(super) unsafe fn cuCtxDestroy_v2(call: &Call<'_>, ctx: Handle) -> Outcome {
     Ok(())
 }
 
-/// Ends a context with all that it holds; a primary one may be retained again.
-fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64) {
-    if state
-        .contexts
-        .get(&context)
-        .is_some_and(|context| context.failure.is_some())
-    {
-        state.drop_commands(context);
-    } else {
-        state = call.drain_context(state, context);
+/// Lets nothing more be submitted to a context, and waits until none of its commands is left. Those of one that has failed
+/// are dropped, but for what runs in another thread: that still uses what the context holds.
+fn idle<'m>(
+    call: &'m Call<'_>,
+    mut state: MutexGuard<'m, State>,
+    context: u64,
+) -> MutexGuard<'m, State> {
+    if let Some(ending) = state.contexts.get_mut(&context) {
+        ending.active = false;
     }
+    // Commands of other contexts may use the host's memory that this one has registered.
+    let owner = state.host.values().any(|range| range.context == context);
+    loop {
+        let failed = |state: &State| {
+            let context = state.contexts.get(&context);
+            context.is_some_and(|context| context.failure.is_some())
+        };
+        if failed(&state) {
+            state.drop_commands(context);
+        }
+        state = if owner {
+            call.drain_everything(state)
+        } else {
+            call.drain_context(state, context)
+        };
+        let is_left = |stream: &u64| {
+            let stream = state.streams.get(stream);
+            stream.is_some_and(|stream| stream.context == context)
+        };
+        if !state.busy.iter().any(is_left) {
+            return state;
+        }
+    }
+}
+
+/// Ends an idle context with all that it holds; a primary one may be retained again.
+fn end(call: &Call<'_>, state: &mut State, context: u64) {
     let number = call.number();
     for device in &mut state.devices {
         let memory = &mut device.memory;
@@ -223,9 +256,7 @@ fn clear<'m>(call: &'m Call<'_>, mut state: MutexGuard<'m, State>, context: u64)
     if state.host.values().any(|range| range.context == context) {
         Arc::make_mut(&mut state.host).retain(|_, range| range.context != context);
     }
-    state
-        .streams
-        .retain(|_, stream| stream.context != context || stream.running.is_some());
+    state.streams.retain(|_, stream| stream.context != context);
     let streams: Vec<u64> = state.streams.keys().copied().collect();
     state.busy.retain(|stream| streams.contains(stream));
     state.events.retain(|_, event| event.context != context);

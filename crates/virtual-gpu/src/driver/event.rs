@@ -173,7 +173,10 @@ pub(super) unsafe fn cuEventQuery(call: &Call<'_>, h_event: Handle) -> Outcome {
     let (_, record) = check(&mut state, number(h_event))?;
     super::capture::forbid_unsafe(&mut state, "asking an event")?;
     if state.pending_records.contains(&record) {
-        return Err(Failure::silent(code::NOT_READY));
+        state = call.machine.asked_in_vain(state);
+        if state.pending_records.contains(&record) {
+            return Err(Failure::silent(code::NOT_READY));
+        }
     }
     state.host_knows_record(record);
     Ok(())

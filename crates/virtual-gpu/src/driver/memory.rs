@@ -352,7 +352,10 @@ fn check_managed(call: &Call<'_>, address: u64, bytes: usize) -> Outcome {
     let (state, _) = call.current()?;
     match host_memory::find(&state.host, address) {
         Some((start, range))
-            if range.kind == HostKind::Managed && address - start + bytes as u64 <= range.size =>
+            if range.kind == HostKind::Managed
+                && (address - start)
+                    .checked_add(bytes as u64)
+                    .is_some_and(|end| end <= range.size) =>
         {
             Ok(())
         }

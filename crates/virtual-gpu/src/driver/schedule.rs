@@ -1,7 +1,7 @@
 //! The running of commands: which heads of queues may run, in which order they do, and waiting for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ use super::state::{Command, State, StreamKind};
 use super::work::{Surroundings, Trouble, Work, execute, stack_of};
 use crate::exec::block::{MIX_STEP, mix};
 use crate::machine::{Machine, Streams};
+
+/// Questions whether work has ended for which a command is run.
+const QUESTIONS: u64 = 4;
 
 /// Commands that a deferred stream holds before the oldest are run.
 const QUEUE_LIMIT: usize = 1024;
@@ -96,6 +99,27 @@ impl Machine {
         }
     }
 
+    /// Runs one command that is ready, if there is any: the one that comes first, or in deferred mode the one that is
+    /// preferred.
+    pub(crate) fn run_next<'m>(self: &'m Arc<Self>, mut state: Guard<'m>) -> Guard<'m> {
+        let streams = state.busy.iter().copied();
+        let ready: Vec<u64> = streams.filter(|&stream| state.ready(stream)).collect();
+        match state.choose(&ready, self.settings.streams) {
+            Some(next) => self.run_one(state, next),
+            None => state,
+        }
+    }
+
+    /// Tells of a question whether work has ended that had to be answered with no. Every few times a command is run, so that
+    /// who asks again and again sees an end of it.
+    pub(crate) fn asked_in_vain<'m>(self: &'m Arc<Self>, mut state: Guard<'m>) -> Guard<'m> {
+        state.asked_in_vain += 1;
+        if state.asked_in_vain.is_multiple_of(QUESTIONS) {
+            state = self.run_next(state);
+        }
+        state
+    }
+
     /// Runs commands until a condition holds.
     pub(crate) fn wait<'m>(
         self: &'m Arc<Self>,
@@ -103,14 +127,9 @@ impl Machine {
         done: impl Fn(&State) -> bool,
     ) -> Guard<'m> {
         while !done(&state) {
-            let ready: Vec<u64> = state
-                .busy
-                .iter()
-                .copied()
-                .filter(|&stream| state.ready(stream))
-                .collect();
-            if let Some(next) = state.choose(&ready, self.settings.streams) {
-                state = self.run_one(state, next);
+            let runs = |stream: &u64| state.ready(*stream);
+            if state.busy.iter().any(runs) {
+                state = self.run_next(state);
                 continue;
             }
             // Another thread runs something, or a stream waits for memory that the host will write.
@@ -134,7 +153,7 @@ impl Machine {
         owner.running = Some(command.sequence);
         let context = owner.context;
         let result = match command.work {
-            Work::Nothing | Work::Await { .. } | Work::Record { .. } | Work::WaitValue { .. } => {
+            Work::Nothing | Work::Await { .. } | Work::Record { .. } => {
                 let ordered = state.order(stream, &command);
                 state.ended(stream, ordered);
                 Ok(())
@@ -337,33 +356,40 @@ impl State {
                 value,
                 wide,
                 compare,
-            } => self.value_arrived(address, value, wide, compare),
+            } => self.value_arrived(stream.context, address, value, wide, compare),
             _ => true,
         }
     }
 
-    fn value_arrived(&self, address: u64, value: u64, wide: bool, compare: u32) -> bool {
+    /// Whether memory, as a context sees it, compares with a value; also if it cannot be read, which the command reports
+    /// when it runs.
+    fn value_arrived(
+        &self,
+        context: u64,
+        address: u64,
+        value: u64,
+        wide: bool,
+        compare: u32,
+    ) -> bool {
         use crate::exec::memory::Memory;
-        // Any context's view of all devices shows the same memory.
-        let Some(&context) = self.contexts.keys().next() else {
-            return true;
-        };
         let size = if wide { 8 } else { 4 };
         let Some(region) = self
             .view(context, true)
             .region(address)
             .filter(|region| region.end - address >= size)
         else {
-            // The command's own turn reports the address.
             return true;
         };
-        let mut bytes = [0; 8];
-        // SAFETY: the region has that many bytes at the address; whoever writes them does so at once.
-        unsafe {
+        // SAFETY: the region has that many bytes at the address, which is a multiple of their number: the submission has
+        // looked. Others may write them meanwhile, so they are read at once.
+        let found = unsafe {
             let source = region.host.add((address - region.start) as usize);
-            source.copy_to_nonoverlapping(bytes.as_mut_ptr(), size as usize);
-        }
-        let found = u64::from_le_bytes(bytes);
+            if wide {
+                AtomicU64::from_ptr(source.cast()).load(Ordering::Acquire)
+            } else {
+                u64::from(AtomicU32::from_ptr(source.cast()).load(Ordering::Acquire))
+            }
+        };
         match compare & 3 {
             0 if wide => found.wrapping_sub(value) as i64 >= 0,
             0 => (found as u32).wrapping_sub(value as u32) as i32 >= 0,

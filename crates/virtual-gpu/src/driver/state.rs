@@ -181,6 +181,8 @@ pub(crate) struct State {
     pub(crate) sequence: u64,
     /// Launches so far, for injected faults and grid numbers.
     pub(crate) launches: u64,
+    /// How often a question whether work has ended was answered with no.
+    pub(crate) asked_in_vain: u64,
     /// State of the random numbers that choose among ready streams.
     pub(crate) random: u64,
     /// The order in which ready streams are preferred.
@@ -239,6 +241,7 @@ impl State {
             history: Arc::default(),
             sequence: 0,
             launches: 0,
+            asked_in_vain: 0,
             random: settings.seed.unwrap_or(0) ^ MIX_STEP,
             preferences: HashMap::new(),
             next_handle: 0,

@@ -109,7 +109,10 @@ pub(super) unsafe fn cuStreamQuery(call: &Call<'_>, h_stream: Handle) -> Outcome
     }
     let target = state.sequence;
     if !state.passed(stream, target) {
-        return Err(Failure::silent(code::NOT_READY));
+        state = call.machine.asked_in_vain(state);
+        if !state.passed(stream, target) {
+            return Err(Failure::silent(code::NOT_READY));
+        }
     }
     state.host_knows(stream);
     Ok(())

@@ -109,8 +109,11 @@ struct Piece {
 }
 
 /// The piece at an address. What the driver knows nothing of is the host's own memory, for which the caller answers.
-fn piece(view: &View, address: u64, bytes: u64) -> Result<Piece, Trouble> {
+fn piece(view: &View, address: u64, bytes: u64, write: bool) -> Result<Piece, Trouble> {
     if let Some(region) = view.region(address) {
+        if write && !region.writable {
+            return Err(illegal(view, address, bytes));
+        }
         let offset = address - region.start;
         // SAFETY: the address lies in the region.
         let host = unsafe { region.host.add(offset as usize) };
@@ -134,7 +137,8 @@ fn piece(view: &View, address: u64, bytes: u64) -> Result<Piece, Trouble> {
 fn illegal(view: &View, address: u64, bytes: u64) -> Trouble {
     let nearest = view.describe(address);
     let message = format!(
-        "a copy or memset of {bytes} bytes touches {address:#x} when its turn comes; {nearest}"
+        "{bytes} bytes at {address:#x} are not there for a copy, a memset or a wait when its turn comes (or may only be \
+         read); {nearest}"
     );
     Trouble {
         code: code::ILLEGAL_ADDRESS,
@@ -215,8 +219,8 @@ fn copy_row(
 ) -> Result<(), Trouble> {
     while bytes > 0 {
         let (source, target) = (
-            piece(place.everything(), from, bytes)?,
-            piece(place.everything(), to, bytes)?,
+            piece(place.everything(), from, bytes, false)?,
+            piece(place.everything(), to, bytes, true)?,
         );
         let length = source.bytes.min(target.bytes);
         touch(&source, length, false, place)?;
@@ -290,7 +294,7 @@ pub(super) fn fill(fill: &Fill, place: &Surroundings<'_>) -> Result<(), Trouble>
         let (mut to, mut bytes) = (fill.to.address + row * fill.to.pitch, fill.width);
         let mut phase = 0;
         while bytes > 0 {
-            let target = piece(place.everything(), to, bytes)?;
+            let target = piece(place.everything(), to, bytes, true)?;
             touch(&target, target.bytes, true, place)?;
             fill_piece(target.host, target.bytes as usize, fill, phase);
             if let Some((region, offset)) = target.region
@@ -322,6 +326,16 @@ fn fill_piece(host: *mut u8, bytes: usize, fill: &Fill, phase: usize) {
     }
 }
 
+/// Checks that 4 or 8 bytes can be read.
+pub(super) fn readable(address: u64, wide: bool, place: &Surroundings<'_>) -> Result<(), Trouble> {
+    let size = if wide { 8 } else { 4 };
+    let source = piece(place.everything(), address, size, false)?;
+    if source.bytes < size {
+        return Err(illegal(place.everything(), address, size));
+    }
+    touch(&source, size, false, place)
+}
+
 /// Writes 4 or 8 bytes.
 pub(super) fn write_value(
     address: u64,
@@ -330,7 +344,7 @@ pub(super) fn write_value(
     place: &Surroundings<'_>,
 ) -> Result<(), Trouble> {
     let size = if wide { 8 } else { 4 };
-    let target = piece(place.everything(), address, size)?;
+    let target = piece(place.everything(), address, size, true)?;
     if target.bytes < size {
         return Err(illegal(place.everything(), address, size));
     }

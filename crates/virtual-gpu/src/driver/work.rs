@@ -188,7 +188,8 @@ impl Surroundings<'_> {
 /// Does the work of a command. The state's lock is not held.
 pub(crate) fn execute(work: &Work, place: &mut Surroundings<'_>) -> Result<(), Trouble> {
     match work {
-        Work::Nothing | Work::Record { .. } | Work::Await { .. } | Work::WaitValue { .. } => Ok(()),
+        Work::Nothing | Work::Record { .. } | Work::Await { .. } => Ok(()),
+        Work::WaitValue { address, wide, .. } => transfer::readable(*address, *wide, place),
         Work::Launch(launch) => run_kernel(launch, place),
         Work::Copy(copy) => transfer::copy(copy, place),
         Work::Staged { bytes, to } => transfer::staged(bytes, to, place),

@@ -10,6 +10,7 @@ mod contexts;
 mod copies;
 mod costs;
 mod counters;
+mod endings;
 mod faults;
 mod fuzz;
 #[expect(dead_code, reason = "shared with the tests of kernels")]
