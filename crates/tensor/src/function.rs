@@ -18,7 +18,8 @@ use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::{CpuCall, CudaCall, Operand};
+use crate::cuda_call::CudaCall;
+use crate::storage::{CpuCall, Operand};
 use crate::tensor::Tensor;
 
 /// The dtypes a pointwise function takes and gives.

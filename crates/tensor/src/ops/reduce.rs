@@ -8,7 +8,8 @@ use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::{CpuCall, CudaCall};
+use crate::cuda_call::CudaCall;
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
