@@ -214,6 +214,22 @@ impl<'a> CudaCall<'a> {
         unsafe { self.launch(library, kernel, [rows.div_ceil(THREADS / WARP), THREADS], arguments) }
     }
 
+    /// The one of two kernels, for singles and for doubles, that computes in `dtype`.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub(crate) fn of_float(
+        &self,
+        dtype: DType,
+        [single, double]: [&'static CStr; 2],
+    ) -> Result<&'static CStr> {
+        match dtype {
+            DType::F32 => Ok(single),
+            DType::F64 => Ok(double),
+            _ => Err(self.no_kernel()),
+        }
+    }
+
     /// The last two arguments of a kernel that checks the indices of dimension `dim`, which has `size` elements. `also` is
     /// another number that they may have, and its name.
     pub(crate) fn check(
@@ -242,9 +258,14 @@ impl<'a> CudaCall<'a> {
         Argument::Address(self.outputs[index].address())
     }
 
-    /// The stream that the work goes to.
-    pub(crate) fn stream(&self) -> &'a Stream {
-        self.stream
+    /// Copies elements of the host to the only output, which is contiguous and as long.
+    pub(crate) fn upload(&self, elements: &[i64]) -> Result<()> {
+        let output = self.outputs[0];
+        assert!(output.dtype == DType::I64 && output.layout.is_contiguous());
+        assert_eq!(elements.len(), output.layout.numel());
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_ne_bytes()).collect();
+        // SAFETY: `address` checked that the output has room for its elements; its storage is locked.
+        unsafe { fireclay_cuda::upload(self.stream, output.address(), &bytes) }
     }
 
     /// Reduces the only input, which is contiguous, over the middle of `view`.

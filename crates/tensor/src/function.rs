@@ -756,6 +756,14 @@ impl Op for ReducedOp {
     fn autocast(&self) -> Autocast {
         Autocast::F32
     }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let metas = call.metas();
+        let dtype = call.output_dtype(0);
+        let shape = self.graph.output(&metas)?.remove(0).layout.shape().clone();
+        let (program, constants) = self.graph.device_program(&metas, &[dtype])?;
+        call.reduce_program(&program, &constants, &shape, self.mean)
+    }
 }
 
 /// The shape that all inputs broadcast to.

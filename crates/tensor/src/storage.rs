@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
 use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
-use fireclay_cuda::{DeviceBuffer, Gpu, Purpose, Stream};
+use fireclay_cuda::{DeviceBuffer, Gpu, Purpose};
 use smallvec::SmallVec;
 
 use crate::op::Meta;

@@ -148,6 +148,7 @@ pub(crate) fn cast(from: DType, to: DType) -> Program {
     program.output(register, to);
     program
 }
+
 fn copy_operands(call: &mut CpuCall<'_>) {
     let (input, output) = (call.raw_input(0), call.raw_output(0));
     let shape = output.layout.shape();
