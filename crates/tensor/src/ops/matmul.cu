@@ -27,8 +27,8 @@ __device__ inline void load_tile(T (*to)[TILE + 1], const T* from, i64 across, i
         // Neighbouring threads read neighbouring numbers, however the matrix lies.
         const int row = along == 1 ? place / STEP : place % TILE;
         const int k = along == 1 ? place % STEP : place / TILE;
-        if (row < count && k < steps) {
-            to[k][row] = from[row * across + k * along];
+        if (k < steps) {
+            to[k][row] = row < count ? from[row * across + k * along] : T(0);
         }
     }
 }

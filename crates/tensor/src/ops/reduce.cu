@@ -26,7 +26,8 @@ template <class T> __device__ inline bool before(const Best<T>& a, const Best<T>
 
 // A block for each result: of [outer, reduce, inner] the place along `reduce`.
 template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce, i64 inner, bool largest) {
-    __shared__ Best<T> found[THREADS];
+    __shared__ T values[THREADS];
+    __shared__ i64 places[THREADS];
     const i64 result = blockIdx.x;
     x += result / inner * reduce * inner + result % inner;
     Best<T> best = {T(0), -1};
@@ -36,16 +37,22 @@ template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce,
             best = next;
         }
     }
-    found[threadIdx.x] = best;
+    values[threadIdx.x] = best.value;
+    places[threadIdx.x] = best.at;
     __syncthreads();
     for (u32 half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half && before(found[threadIdx.x + half], found[threadIdx.x], largest)) {
-            found[threadIdx.x] = found[threadIdx.x + half];
+        if (threadIdx.x < half) {
+            const Best<T> other = {values[threadIdx.x + half], places[threadIdx.x + half]};
+            if (before(other, best, largest)) {
+                best = other;
+                values[threadIdx.x] = best.value;
+                places[threadIdx.x] = best.at;
+            }
         }
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        out[result] = found[0].at;
+        out[result] = best.at;
     }
 }
 
