@@ -239,8 +239,8 @@ fn a_device_is_lost_on_demand_and_found_again() {
         ok(api::cuDeviceGetCount(&mut count));
         set_device(1);
         ok(api::cuMemAlloc_v2(&mut place, 4));
-        set_device(0);
         gpu.machine.clear_faults();
+        set_device(0);
         assert_eq!(gpu.download(&buffer), [1, 2, 3]);
         gpu.run(&module, "idle", 1u32, 1u32, &[]);
         assert!(gpu.machine.lose_device(9, ecc).is_err());
