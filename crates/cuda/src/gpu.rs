@@ -64,7 +64,9 @@ impl Gpu {
     /// # Errors
     /// Without a driver, without that device, or if its context can't be made.
     pub fn get(ordinal: usize) -> Result<&'static Gpu> {
-        static GPUS: OnceLock<Vec<OnceLock<Result<Gpu, DriverError>>>> = OnceLock::new();
+        static GPUS: OnceLock<Vec<OnceLock<Gpu>>> = OnceLock::new();
+        /// Held while a device's context is made.
+        static MAKING: Mutex<()> = Mutex::new(());
         let device = Device::Cuda(ordinal);
         let driver = driver().map_err(|why| Error::DeviceUnavailable {
             device,
@@ -74,11 +76,21 @@ impl Gpu {
         let gpu = gpus
             .get(ordinal)
             .ok_or_else(|| bad_ordinal(driver, ordinal))?;
-        let gpu = gpu.get_or_init(|| Gpu::new(driver, ordinal));
-        let gpu = gpu.as_ref().map_err(|error| Error::DeviceUnavailable {
-            device,
-            why: format!("its context could not be made: {error}"),
-        })?;
+        let gpu = match gpu.get() {
+            Some(gpu) => gpu,
+            None => {
+                let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+                match gpu.get() {
+                    Some(gpu) => gpu,
+                    // A failure does not stay: memory that another process has now may be free later.
+                    None => {
+                        let made = Gpu::new(driver, ordinal)
+                            .map_err(|error| context_failed(device, &error))?;
+                        gpu.get_or_init(|| made)
+                    }
+                }
+            }
+        };
         if gpu.stream.get().is_none() {
             let stream = Stream::new(gpu)?;
             // Another thread may have been faster; its stream stays and this one is dropped.
@@ -279,9 +291,31 @@ impl fmt::Display for Journal {
     }
 }
 
+/// The error of a device whose context can't be made.
+#[cold]
+fn context_failed(device: Device, error: &DriverError) -> Error {
+    if error.code == code::OUT_OF_MEMORY {
+        return short_of_memory(device, error);
+    }
+    Error::DeviceUnavailable {
+        device,
+        why: format!("its context could not be made: {error}"),
+    }
+}
+
+/// The error of a driver call that needed memory for itself.
+fn short_of_memory(device: Device, error: &DriverError) -> Error {
+    let what = format!("the driver had none for what it keeps itself: {error}");
+    let hint = "give what the cache keeps back (empty_cache), free tensors, or see which other processes use the device";
+    Error::out_of_memory(device, what, hint)
+}
+
 /// The error of a driver call on a device.
 #[cold]
 pub(crate) fn failed(ordinal: usize, error: &DriverError) -> Error {
+    if error.code == code::OUT_OF_MEMORY {
+        return short_of_memory(Device::Cuda(ordinal), error);
+    }
     let hint = if error.is_sticky() {
         "the device's context is lost: every later call on it fails; save from the host what you need and start the \
          process again"

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fireclay_core::{DType, Device, Element, Error, Layout, Operand, Origin, Result, Shape};
+use fireclay_cuda::Purpose;
 
 use crate::autograd::AutogradMeta;
 use crate::storage::{self, Storage};
@@ -132,6 +133,13 @@ impl Tensor {
     /// The line of the user's code that made or moved the tensor.
     pub fn origin(&self) -> Origin {
         self.0.origin
+    }
+
+    /// Says what the tensor's memory is for, in the ledger of its device (see `memory_summary`). Memory of ops counts as
+    /// activations until something else is said; parameters, their gradients and the state of optimizers are told apart
+    /// without it.
+    pub fn count_as(&self, purpose: Purpose) {
+        self.0.storage.set_purpose(purpose);
     }
 
     /// How often the storage was written in place (`Tensor._version`).
