@@ -527,6 +527,7 @@ struct HostBytes<'a> {
 }
 
 impl<'a> HostBytes<'a> {
+    #[track_caller]
     fn of(storage: &'a Arc<Storage>, layout: &Layout, dtype: DType) -> Result<HostBytes<'a>> {
         let access = Access::new(std::iter::once(storage), None);
         let operand = Operand {
@@ -548,9 +549,14 @@ impl<'a> HostBytes<'a> {
         let mut bytes = room_for(span)?;
         bytes.resize(span, 0);
         // SAFETY: `address` checked that the span lies within the storage, which is locked for reading.
-        unsafe {
-            fireclay_cuda::download(buffer.gpu().stream(), operand.address(), &mut bytes)?;
-        }
+        let arrived = unsafe {
+            fireclay_cuda::download(buffer.gpu().stream(), operand.address(), &mut bytes)
+        };
+        let location = call_site();
+        arrived.map_err(|error| {
+            let shape = layout.shape();
+            error.with_request(|| format!("{dtype}{shape} to be read, called at {location}"))
+        })?;
         Ok(HostBytes {
             _access: access,
             base: bytes.as_ptr(),
@@ -566,6 +572,7 @@ impl<'a> HostBytes<'a> {
 }
 
 /// Reads the elements of a layout in order. `T` may be bool.
+#[track_caller]
 pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
     let mut elements = vec_for(layout, 1)?;
     let bytes = HostBytes::of(storage, layout, T::DTYPE)?;
@@ -586,6 +593,7 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
 }
 
 /// The raw bytes of the elements of a layout, in order.
+#[track_caller]
 pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Result<Vec<u8>> {
     let size = dtype.size();
     let mut bytes = vec_for(layout, size)?;
@@ -606,12 +614,18 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
 }
 
 /// Fills a fresh storage, which nobody else has yet, from bytes.
+#[track_caller]
 pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) -> Result<()> {
     let _access = Access::new(std::iter::empty(), Some(storage));
     assert!(bytes.len() <= storage.nbytes());
     if let Some(buffer) = storage.on_device() {
         // SAFETY: within the storage, locked for writing.
-        return unsafe { fireclay_cuda::upload(buffer.gpu().stream(), buffer.address(), bytes) };
+        let sent = unsafe { fireclay_cuda::upload(buffer.gpu().stream(), buffer.address(), bytes) };
+        let location = call_site();
+        return sent.map_err(|error| {
+            let device = buffer.gpu().device();
+            error.with_request(|| format!("a copy to {device}, called at {location}"))
+        });
     }
     // SAFETY: within the storage, locked for writing.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), storage.as_ptr(), bytes.len()) };
@@ -619,6 +633,7 @@ pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) -> Result<()
 }
 
 /// Fills a storage from elements; bools become one byte each.
+#[track_caller]
 pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]) -> Result<()> {
     let nbytes = std::mem::size_of_val(elements);
     // SAFETY: every `Element` is plain old data without padding, valid for reads as bytes.
@@ -628,6 +643,7 @@ pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]
 }
 
 /// Runs `write` over the elements of a fresh contiguous storage; for a device, of a copy that is uploaded then.
+#[track_caller]
 pub(crate) fn fill_with<T: Element>(
     storage: &Arc<Storage>,
     write: impl FnOnce(&mut [T]),

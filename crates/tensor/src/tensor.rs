@@ -158,6 +158,7 @@ impl Tensor {
     }
 
     /// The elements in order, flat (`Tensor.flatten().tolist()`). `T` must be the tensor's dtype.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             return Err(Error::dtype(
@@ -174,11 +175,13 @@ impl Tensor {
     ///
     /// # Errors
     /// An expanded tensor has more than memory has room for.
+    #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         storage::read_bytes(&self.0.storage, &self.0.layout, self.dtype())
     }
 
     /// The only element, as f64 (`Tensor.item`). An i64 beyond 2^53 is rounded; use [`to_vec`](Tensor::to_vec) for it.
+    #[track_caller]
     pub fn item(&self) -> Result<f64> {
         if self.numel() != 1 {
             return Err(Error::shape(

@@ -6,10 +6,17 @@ use fireclay_cuda::{Gpu, Purpose, memory};
 use fireclay_nn::{Module, ModuleExt};
 use fireclay_optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
-use virtual_gpu::machine::{Checks, FailingCalls, Machine, Settings, Sink};
+use virtual_gpu::driver::Function;
+use virtual_gpu::machine::{Checks, FailingCalls, Machine, Settings};
 
-const BATCH: usize = 128;
-const WIDTH: usize = 1024;
+const WIDTH: usize = 512;
+/// Where every tensor counts.
+const SMALL: Size = Size { device: 0, rows: 4 };
+/// Where tensors take several pieces of the driver's memory.
+const LARGE: Size = Size {
+    device: 0,
+    rows: 500,
+};
 
 /// The process's machine, and a lock: the tests look at memory that all share.
 fn machine() -> (MutexGuard<'static, ()>, Arc<Machine>) {
@@ -20,11 +27,9 @@ fn machine() -> (MutexGuard<'static, ()>, Arc<Machine>) {
         let settings = Settings {
             devices: 2,
             memory: 256 << 20,
-            log: Sink::Stderr,
+            // Nobody reads memory that a fault has left unwritten.
             checks: Checks {
                 uninitialized: true,
-                shared_races: true,
-                stream_races: true,
                 ..Checks::default()
             },
             ..Settings::default()
@@ -68,6 +73,15 @@ impl Net {
         }
     }
 
+    /// The same parameters.
+    fn handles(&self) -> Net {
+        Net {
+            scale: self.scale.clone(),
+            shift: self.shift.clone(),
+            last: self.last.clone(),
+        }
+    }
+
     fn bits(&self) -> Vec<Vec<u8>> {
         let parameters = self.parameters().into_iter();
         parameters
@@ -80,6 +94,14 @@ impl Net {
 struct Run {
     net: Net,
     optimizer: Box<dyn Optimizer>,
+    size: Size,
+}
+
+/// Where a step runs, on how many rows.
+#[derive(Clone, Copy)]
+struct Size {
+    device: usize,
+    rows: usize,
 }
 
 type Make = fn(&Net) -> Box<dyn Optimizer>;
@@ -103,17 +125,23 @@ const OPTIMIZERS: [Make; 2] = [
 ];
 
 impl Run {
-    fn new(make: Make) -> Run {
+    fn new(make: Make, size: Size) -> Run {
         let net = Net::new();
-        net.to(Device::Cuda(0)).unwrap();
+        net.to(Device::Cuda(size.device)).unwrap();
         let optimizer = make(&net);
-        Run { net, optimizer }
+        Run {
+            net,
+            optimizer,
+            size,
+        }
     }
 
     /// A step with data from the host. The loss is read before the parameters change, so that a step that failed was none.
     fn step(&mut self) -> Result<f64> {
-        let x = Tensor::from_slice(&numbers(BATCH * WIDTH), &[BATCH, WIDTH], Device::Cuda(0))?;
-        let target = Tensor::zeros(&[BATCH, WIDTH], Device::Cuda(0))?;
+        let Size { device, rows } = self.size;
+        let (device, shape) = (Device::Cuda(device), [rows, WIDTH]);
+        let x = Tensor::from_slice(&numbers(rows * WIDTH), &shape, device)?;
+        let target = Tensor::zeros(&shape, device)?;
         self.optimizer.zero_grad();
         let difference = self.net.forward(&x)?.sub(&target)?;
         let loss = difference.mul(&difference)?.mean(&[], false)?;
@@ -192,15 +220,19 @@ fn check(error: &Error) {
 /// Lets the step fail at its first place, its second place, ... until it doesn't; how often it failed.
 ///
 /// `inject` arms the fault for a place and `clear` takes it away; it says whether the fault came to show.
-fn fail_everywhere(make: Make, inject: &dyn Fn(u64), clear: &dyn Fn() -> bool) -> u64 {
-    let gpu = Gpu::get(0).unwrap();
-    let mut undisturbed = Run::new(make);
+fn fail_everywhere(
+    (make, size): (Make, Size),
+    inject: &dyn Fn(u64),
+    clear: &dyn Fn() -> bool,
+) -> u64 {
+    let gpu = Gpu::get(size.device).unwrap();
+    let mut undisturbed = Run::new(make, size);
     let loss = undisturbed.step().unwrap();
     let expected = undisturbed.net.bits();
     drop(undisturbed);
     let mut failures = 0;
     for place in 0..1000 {
-        let mut run = Run::new(make);
+        let mut run = Run::new(make, size);
         empty_caches(gpu);
         let before = in_use(gpu);
         inject(place);
@@ -224,27 +256,49 @@ fn fail_everywhere(make: Make, inject: &dyn Fn(u64), clear: &dyn Fn() -> bool) -
     panic!("the step never came to its end");
 }
 
+/// Lets every allocation of the driver in a step fail, in turn: all from it on, and it alone.
+fn fail_the_driver(machine: &Machine, size: Size) {
+    let gpu = Gpu::get(size.device).unwrap();
+    let clear = || {
+        let shown = machine.faults_shown() > 0;
+        machine.clear_faults();
+        shown
+    };
+    for make in OPTIMIZERS {
+        let all = |place| machine.inject(FailingCalls::out_of_memory(place, u64::MAX));
+        let failures = fail_everywhere((make, size), &all, &clear);
+        assert!(failures >= 5, "the step allocates in {failures} places");
+        // One failure is healed by asking again.
+        let retries = gpu.memory().statistics().num_alloc_retries;
+        let one = |place| machine.inject(FailingCalls::out_of_memory(place, 1));
+        assert_eq!(fail_everywhere((make, size), &one, &clear), 0);
+        assert!(gpu.memory().statistics().num_alloc_retries > retries);
+    }
+}
+
 #[test]
 fn the_driver_may_run_out_at_every_allocation() {
     let (_alone, machine) = machine();
-    for make in OPTIMIZERS {
-        let inject = |count| {
-            let machine = &machine;
-            move |place| machine.inject(FailingCalls::out_of_memory(place, count))
-        };
-        let clear = || {
-            let shown = machine.faults_shown() > 0;
-            machine.clear_faults();
-            shown
-        };
-        let failures = fail_everywhere(make, &inject(u64::MAX), &clear);
-        assert!(failures > 3, "the step allocates in {failures} places");
-        // One failure is healed by asking again.
-        let gpu = Gpu::get(0).unwrap();
-        let retries = gpu.memory().statistics().num_alloc_retries;
-        assert_eq!(fail_everywhere(make, &inject(1), &clear), 0);
-        assert!(gpu.memory().statistics().num_alloc_retries > retries);
-    }
+    fail_the_driver(&machine, LARGE);
+}
+
+#[test]
+fn the_driver_may_run_out_at_every_plain_allocation() {
+    let (_alone, machine) = machine();
+    // A driver without addresses to reserve is asked for plain memory, from then on.
+    machine.inject(FailingCalls {
+        functions: vec![Function::cuMemAddressReserve],
+        after: 0,
+        count: u64::MAX,
+        code: 2,
+    });
+    let size = Size { device: 1, ..LARGE };
+    Run::new(OPTIMIZERS[0], size).step().unwrap();
+    machine.clear_faults();
+    let calls = |name: &str| machine.counters().calls.get(name).copied().unwrap_or(0);
+    let before = calls("cuMemCreate");
+    fail_the_driver(&machine, size);
+    assert_eq!(calls("cuMemCreate"), before);
 }
 
 #[test]
@@ -261,9 +315,9 @@ fn every_tensor_of_a_step_may_find_no_memory() {
         clear();
         let forever = |place| gpu.memory().fail_allocations(Some((place, u64::MAX)));
         let once = |place| gpu.memory().fail_allocations(Some((place, 1)));
-        let failures = fail_everywhere(make, &forever, &clear);
+        let failures = fail_everywhere((make, SMALL), &forever, &clear);
         assert!(failures > 20, "the step allocates in {failures} places");
-        assert_eq!(fail_everywhere(make, &once, &clear), failures);
+        assert_eq!(fail_everywhere((make, SMALL), &once, &clear), failures);
     }
 }
 
@@ -314,15 +368,10 @@ fn the_ledger_knows_what_memory_is_for() {
     assert_eq!(in_use(gpu).0, [(Purpose::Parameters, 3 * each)]);
 
     for (make, states) in OPTIMIZERS.into_iter().zip([1, 2]) {
-        let optimizer = make(&net);
         let mut run = Run {
-            net: Net::new(),
-            optimizer,
-        };
-        run.net = Net {
-            scale: net.scale.clone(),
-            shift: net.shift.clone(),
-            last: net.last.clone(),
+            net: net.handles(),
+            optimizer: make(&net),
+            size: SMALL,
         };
         run.step().unwrap();
         assert_eq!(
