@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 use fireclay_core::{Context, Device, Error, Result};
 
-use crate::driver::{Driver, DriverError, code, driver};
+use crate::driver::{Driver, DriverError, VISIBLE_VARIABLE, code, driver};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::sync::{self, Reason};
@@ -332,24 +332,43 @@ pub(crate) fn failed(ordinal: usize, error: &DriverError) -> Error {
 fn bad_ordinal(driver: &Driver, ordinal: usize) -> Error {
     let count = driver.devices();
     let last = count.saturating_sub(1);
-    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(value) => {
-            format!("; CUDA_VISIBLE_DEVICES is \"{value}\", its entries are counted from 0")
-        }
-        Err(_) => String::new(),
-    };
     Error::DeviceUnavailable {
         device: Device::Cuda(ordinal),
         why: format!(
-            "there {} ({}), cuda:0 to cuda:{last}{visible}",
+            "there {} ({}), cuda:0 to cuda:{last}{}",
             if count == 1 {
                 "is 1 device".to_owned()
             } else {
                 format!("are {count} devices")
             },
-            driver.source()
+            driver.source(),
+            mapping(driver)
         ),
     }
+}
+
+/// Which GPU of the machine each device is, where the environment chooses among them, and whether that was changed too late.
+fn mapping(driver: &Driver) -> String {
+    let mut text = String::new();
+    let read = driver.visible_devices();
+    if let Some(value) = read {
+        let entries = value.split(',').take(driver.devices()).enumerate();
+        let entries =
+            entries.map(|(ordinal, entry)| format!("cuda:{ordinal} is GPU {}", entry.trim()));
+        let entries: Vec<String> = entries.collect();
+        text = format!(
+            "; {VISIBLE_VARIABLE} is \"{value}\": {}",
+            entries.join(", ")
+        );
+    }
+    let now = std::env::var(VISIBLE_VARIABLE).ok();
+    if now.as_deref() != read {
+        let now = now.map_or("unset".to_owned(), |now| format!("set to \"{now}\""));
+        text.push_str(&format!(
+            "; {VISIBLE_VARIABLE} was {now} after the driver had started, which changes nothing: start the process with it"
+        ));
+    }
+    text
 }
 
 fn properties(driver: &Driver, device: CUdevice) -> Result<Properties, DriverError> {
