@@ -24,6 +24,8 @@ pub use cuda_call::CudaCall;
 pub use fireclay_core::{
     DType, Device, Element, Error, IntoDevice, Layout, Made, Operand, Origin, Result, Scalar, Shape,
 };
+pub use fireclay_core::{as_one_call, call_site, called_from};
+pub use fireclay_cuda::Purpose;
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
 pub use generator::{Generator, RngState, default_generator, manual_seed};
