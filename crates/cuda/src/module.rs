@@ -126,6 +126,8 @@ pub enum Argument<'a> {
     F32(f32),
     /// A double.
     F64(f64),
+    /// The bytes of a structure.
+    Bytes(&'a [u8]),
     /// A structure of eight 64-bit numbers.
     Numbers(&'a [i64; 8]),
 }
@@ -177,6 +179,7 @@ impl Kernel {
                 Argument::F32(value) => pointer(value),
                 Argument::F64(value) => pointer(value),
                 Argument::Numbers(values) => pointer(*values),
+                Argument::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
             })
             .collect();
         // SAFETY: the function is alive; each pointer is to a value of the declared type (the caller's promise), which the

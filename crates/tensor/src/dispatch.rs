@@ -10,6 +10,7 @@ use fireclay_core::{
     Context, DType, Device, Error, Made, Origin, Result, Shape, call_site, called_from,
 };
 use fireclay_cpu::program::{Program, Sink, Source};
+use fireclay_cuda::pointwise::Set;
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
@@ -424,9 +425,20 @@ pub(crate) fn update<const N: usize>(
     );
     if let Device::Cuda(ordinal) = sets.first().map_or(Device::Cpu, |set| set[0].device()) {
         let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
-        let kernel = fireclay_cuda::pointwise::Pointwise::of(&program.description());
-        let constants: SmallVec<[fireclay_core::Scalar; 4]> = program.constants().collect();
-        for set in sets {
+        let (description, numbers) = program.description().with_numbers_apart();
+        let kernel = fireclay_cuda::pointwise::Pointwise::of(&description);
+        let constants: Vec<fireclay_core::Scalar> = program.constants().chain(numbers).collect();
+        let is_plain = |set: &&[&Tensor; N]| set.iter().all(|tensor| tensor.is_contiguous());
+        let plain: Vec<[u64; N]> = (sets.iter().filter(is_plain))
+            .map(|set| set.map(|tensor| operand(tensor).address()))
+            .collect();
+        let counts = sets.iter().filter(is_plain).map(|set| set[0].numel());
+        let plain: Vec<Set<'_>> = (counts.zip(&plain))
+            .map(|(count, addresses)| Set { count, addresses })
+            .collect();
+        // SAFETY: as below; contiguous operands have `count` elements, and the outputs are the first ones.
+        unsafe { kernel.launch_sets(stream, name, &plain, &constants)? };
+        for set in sets.iter().filter(|set| !is_plain(set)) {
             let inputs = set.iter().map(|tensor| operand(tensor)).collect();
             let outputs = set[..written]
                 .iter()
@@ -436,10 +448,9 @@ pub(crate) fn update<const N: usize>(
             // very input of its place.
             let call = unsafe { CudaCall::new(name, stream, inputs, outputs) };
             call.pointwise(&kernel, &constants)?;
-            for tensor in &set[..written] {
-                tensor.0.storage.mark_modified(location);
-            }
         }
+        let tensors = sets.iter().flat_map(|set| &set[..written]);
+        tensors.for_each(|tensor| tensor.0.storage.mark_modified(location));
         return Ok(());
     }
     let operand = |tensor: &Tensor| operand(tensor).ptr();
