@@ -1,6 +1,7 @@
 //! `Gpu`: one device of the process, with its context, its default stream and its memory.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -252,6 +253,14 @@ impl Gpu {
         journal.note(kernel, elements);
     }
 
+    /// How often each op has started kernels on this device, and over how many elements, since the process began.
+    pub fn launches(&self) -> Vec<Launches> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut launches: Vec<Launches> = journal.counts.values().copied().collect();
+        launches.sort_by_key(|launches| launches.op);
+        launches
+    }
+
     /// The error of a driver call on this device.
     #[cold]
     pub(crate) fn failed(&self, error: &DriverError) -> Error {
@@ -270,9 +279,21 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// The last launches on a device, the newest last.
+/// Launches of one op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// The op.
+    pub op: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Elements of their results, together.
+    pub elements: u64,
+}
+
+/// The last launches on a device, the newest last, and how many there were.
 #[derive(Default)]
 struct Journal {
+    counts: HashMap<&'static str, Launches>,
     launches: [Option<(&'static str, u64)>; 8],
     count: usize,
 }
@@ -281,6 +302,13 @@ impl Journal {
     fn note(&mut self, kernel: &'static str, elements: u64) {
         self.launches[self.count % self.launches.len()] = Some((kernel, elements));
         self.count += 1;
+        let launches = self.counts.entry(kernel).or_insert(Launches {
+            op: kernel,
+            count: 0,
+            elements: 0,
+        });
+        launches.count += 1;
+        launches.elements += elements;
     }
 }
 
