@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
-use fireclay_core::{Context, Error, Result};
+use fireclay_core::{Error, Result};
 
 use crate::driver::code;
 use crate::gpu::Gpu;
@@ -81,10 +81,14 @@ impl Module {
             |error| {
                 let failed = self.gpu.failed(&error);
                 match failed {
-                    Error::Device { device, what, .. } => Error::Device {
+                    Error::Device {
+                        device,
+                        what,
+                        context,
+                    } => Error::Device {
                         device,
                         what: format!("kernel {name:?}: {what}"),
-                        context: Context::hint(""),
+                        context,
                     },
                     other => other,
                 }

@@ -186,6 +186,7 @@ fn asks_no_device(function: Function) -> bool {
             | F::cuDeviceGetUuid_v2
             | F::cuDeviceTotalMem_v2
             | F::cuDeviceGetAttribute
+            | F::cuDeviceCanAccessPeer
             | F::cuDevicePrimaryCtxRetain
             | F::cuDevicePrimaryCtxRelease_v2
             | F::cuCtxGetCurrent
