@@ -5,6 +5,7 @@
 
 pub mod arith;
 pub mod caching;
+pub mod default_device;
 pub mod device;
 pub mod dtype;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod shape;
 pub mod state_dict;
 pub mod trace;
 
+pub use default_device::{DefaultDeviceGuard, DeviceOrDefault, ThreadDevices, get_default_device};
 pub use device::{Device, IntoDevice};
 pub use dtype::{DType, Element};
 pub use error::{Context, Error, Made, Operand, Origin, Result};

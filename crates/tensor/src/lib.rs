@@ -20,7 +20,8 @@ pub use autograd::{
     is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
 };
 pub use fireclay_core::{
-    DType, Device, Element, Error, IntoDevice, Layout, Made, Operand, Origin, Result, Scalar, Shape,
+    DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, IntoDevice, Layout, Made,
+    Operand, Origin, Result, Scalar, Shape, ThreadDevices, get_default_device,
 };
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
