@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::tidy;
+use crate::{kernels, tidy};
 
 /// The most packages that building the command line may need.
 const MOST_PACKAGES: usize = 110;
@@ -32,6 +32,7 @@ pub(crate) fn run(root: &Path) -> bool {
     };
     step("format", &runs("fmt --all --check"));
     step("tidy", &|| tidy::run(root));
+    step("kernels", &|| kernels::check(root));
     step(
         "clippy",
         &runs("clippy --quiet --workspace --all-targets -- -D warnings"),

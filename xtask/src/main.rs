@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask ci` and `cargo xtask tidy`.
-#![forbid(unsafe_code)]
+//! The project's own commands: `cargo xtask ci`, `cargo xtask kernels` and `cargo xtask tidy`.
+#![deny(unsafe_code)]
 
 mod ci;
+mod kernels;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   ci    all checks that need no test run: format, clippy, tidy, documentation and its tests, package count
+  kernels  writes the header of functions and compiles the CUDA C++ files to PTX (needs NVRTC 12.0)
   tidy  the project's own rules over the tracked files
 ";
 
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let passed = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ci"] => ci::run(&root()),
+        ["kernels"] => kernels::run(&root()),
         ["tidy"] => tidy::run(&root()),
         _ => {
             eprint!("{USAGE}");

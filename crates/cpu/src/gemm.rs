@@ -27,6 +27,7 @@ pub(crate) mod tile;
 pub(crate) mod transpose;
 pub(crate) mod vector;
 
+pub use blocked::depth_of_blocks;
 pub use sixteen::{SixteenBit, gemm_16};
 
 use crate::memory::HostMemoryError;

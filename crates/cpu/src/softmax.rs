@@ -160,6 +160,12 @@ pub fn cross_entropy<T: Real>(
     Ok(())
 }
 
+/// The sum of the losses in f64, in the order that the head of this file names.
+pub fn total<T: Real>(losses: &[T]) -> f64 {
+    let wide: Vec<f64> = losses.iter().map(|&loss| loss.into()).collect();
+    f64::row_sum(&wide)
+}
+
 /// The gradient of [`cross_entropy`] with respect to the logits: `(exp(x - max(x) - log_sum) - onehot(target)) * scale` by row,
 /// 0 where the target is `ignored`. `scale` has the gradient of each row's loss.
 ///

@@ -73,7 +73,7 @@ pub unsafe fn download(stream: &Stream, from: u64, bytes: &mut [u8]) -> Result<(
         let length = part.len();
         part.copy_from_slice(&buffer.as_bytes_mut()?[..length]);
     }
-    Ok(())
+    gpu.raised()
 }
 
 /// Copies within a device, in the stream's order.

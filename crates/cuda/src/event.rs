@@ -73,7 +73,8 @@ impl Event {
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         sync::note(Reason::Event, 0);
-        self.wait_quietly()
+        self.wait_quietly()?;
+        self.gpu.raised()
     }
 
     /// As [`synchronize`](Event::synchronize), where the caller has told the gate already.

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 use fireclay_core::{Context, Device, Error, Result};
 
+use crate::check::Checks;
 use crate::driver::{Driver, DriverError, code, driver};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
@@ -45,6 +46,7 @@ pub struct Gpu {
     properties: Properties,
     stream: OnceLock<Stream>,
     memory: DeviceMemory,
+    checks: Checks,
     journal: Mutex<Journal>,
 }
 
@@ -104,6 +106,7 @@ impl Gpu {
             properties,
             stream: OnceLock::new(),
             memory,
+            checks: Checks::default(),
             journal: Mutex::default(),
         })
     }
@@ -167,6 +170,11 @@ impl Gpu {
         Ok(self.driver)
     }
 
+    /// Where kernels report what they find wrong.
+    pub(crate) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
     pub(crate) fn context(&self) -> CUcontext {
         self.context
     }
@@ -179,7 +187,8 @@ impl Gpu {
         let driver = self.bound()?;
         sync::note(Reason::Synchronize, 0);
         // SAFETY: the context is current.
-        unsafe { driver.ctx_synchronize() }.map_err(|error| self.failed(&error))
+        unsafe { driver.ctx_synchronize() }.map_err(|error| self.failed(&error))?;
+        self.raised()
     }
 
     /// Free and total bytes of the whole device, other processes included.

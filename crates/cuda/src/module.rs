@@ -115,7 +115,7 @@ impl fmt::Debug for Module {
 
 /// A value that a kernel takes. Kernels read exactly its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
+pub enum Argument<'a> {
     /// An address of device memory.
     Address(u64),
     /// A 32-bit number.
@@ -126,6 +126,8 @@ pub enum Argument {
     F32(f32),
     /// A double.
     F64(f64),
+    /// A structure of eight 64-bit numbers.
+    Numbers(&'a [i64; 8]),
 }
 
 /// A function of a [`Module`] that can be started.
@@ -159,7 +161,7 @@ impl Kernel {
         &self,
         stream: &Stream,
         [blocks, threads, shared_bytes]: [u32; 3],
-        arguments: &[Argument],
+        arguments: &[Argument<'_>],
         what: &'static str,
         elements: u64,
     ) -> Result<()> {
@@ -174,6 +176,7 @@ impl Kernel {
                 Argument::U32(value) => pointer(value),
                 Argument::F32(value) => pointer(value),
                 Argument::F64(value) => pointer(value),
+                Argument::Numbers(values) => pointer(*values),
             })
             .collect();
         // SAFETY: the function is alive; each pointer is to a value of the declared type (the caller's promise), which the

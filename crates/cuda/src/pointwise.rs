@@ -92,7 +92,7 @@ impl Pointwise {
                 Argument::U32(value as u32)
             }
         };
-        let mut arguments: SmallVec<[Argument; 24]> = inputs
+        let mut arguments: SmallVec<[Argument<'_>; 24]> = inputs
             .iter()
             .chain(outputs)
             .map(|operand| Argument::Address(operand.address))

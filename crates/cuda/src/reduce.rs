@@ -177,7 +177,7 @@ impl Launch<'_> {
             return Err(Error::argument(self.name, what));
         };
         let divisor = self.divisor.filter(|_| last);
-        let mut all: Vec<Argument> = arguments.iter().copied().map(Argument::U64).collect();
+        let mut all: Vec<Argument<'_>> = arguments.iter().copied().map(Argument::U64).collect();
         all.push(Argument::U32(u32::from(divisor.is_some())));
         let divisor = divisor.unwrap_or(1.0);
         all.push(match self.class {

@@ -74,7 +74,8 @@ impl Stream {
         let driver = gpu.bound()?;
         sync::note(Reason::Synchronize, 0);
         // SAFETY: the stream is alive and of this context.
-        unsafe { driver.stream_synchronize(self.handle()) }.map_err(|error| gpu.failed(&error))
+        unsafe { driver.stream_synchronize(self.handle()) }.map_err(|error| gpu.failed(&error))?;
+        gpu.raised()
     }
 
     /// Makes its later work wait for what `event` has marked, on the device, without stopping the host.

@@ -13,7 +13,8 @@ use smallvec::{SmallVec, smallvec};
 use crate::autograd::{self, Recording};
 use crate::op::sealed::Internal;
 use crate::op::{KernelInputs, Meta, Op, OutputMeta, Outputs};
-use crate::storage::{self, Access, CpuCall, CudaCall, Operand, Storage};
+use crate::cuda_call::CudaCall;
+use crate::storage::{self, Access, CpuCall, Operand, Storage};
 use crate::tensor::Tensor;
 
 /// Runs `op` on `inputs` and returns its outputs.
@@ -83,7 +84,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     } else {
         SmallVec::new()
     };
-    run_on_device(&op, &inputs, targets, Targets::Shared(&metas)).map_err(context)?;
+    run_on_device(&op, &inputs, targets, Targets::Shared(&metas), location).map_err(context)?;
     for target in targets {
         target.0.storage.mark_modified(location);
     }
@@ -122,7 +123,7 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
         outputs.push(allocate(meta, device, origin).map_err(context)?);
     }
     let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
-    run_on_device(op, inputs, &targets, Targets::Fresh).map_err(context)?;
+    run_on_device(op, inputs, &targets, Targets::Fresh, origin.location).map_err(context)?;
     drop(targets);
     Ok(outputs)
 }
@@ -171,6 +172,7 @@ fn run_on_device(
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
+    location: &'static Location<'static>,
 ) -> Result<()> {
     let device = targets[0].device();
     match (inputs.first().map(|input| input.device()), device) {
@@ -179,8 +181,8 @@ fn run_on_device(
             let source = autograd::no_grad(|| inputs[0].packed())?;
             storage::transfer(&source.0.storage, &targets[0].0.storage, source.nbytes())
         }
-        (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind),
-        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind),
+        (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind, location),
+        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind, location),
     }
 }
 
@@ -191,6 +193,7 @@ fn run_cuda(
     targets: &[&Tensor],
     ordinal: usize,
     kind: Targets<'_>,
+    location: &'static Location<'static>,
 ) -> Result<()> {
     let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
     let written = match kind {
@@ -204,7 +207,7 @@ fn run_cuda(
     let inputs = inputs.iter().map(|input| operand(input)).collect();
     let outputs = targets.iter().map(|target| operand(target)).collect();
     // SAFETY: as in `run_kernel`, and `check_devices` saw to it that all are on this device.
-    op.cuda(unsafe { CudaCall::new(op.name(), stream, inputs, outputs) })
+    op.cuda(unsafe { CudaCall::new((op.name(), location), stream, inputs, outputs) })
 }
 
 /// The inputs with numbers of the host (tensors without dimensions) moved to the device of the others, where the op takes
@@ -235,9 +238,10 @@ fn run_prepared(
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
+    location: &'static Location<'static>,
 ) -> Result<()> {
     if form == KernelInputs::AsIs {
-        return run_kernel(op, inputs, targets, kind);
+        return run_kernel(op, inputs, targets, kind, location);
     }
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
     let ready = |tensor: &Tensor| {
@@ -255,7 +259,7 @@ fn run_prepared(
         targets[index].dtype() == kernel_dtype(index) && targets[index].is_contiguous()
     };
     if inputs.iter().all(|input| ready(input)) && (0..targets.len()).all(plain) {
-        return run_kernel(op, inputs, targets, kind);
+        return run_kernel(op, inputs, targets, kind, location);
     }
     autograd::no_grad(|| {
         let prepared: SmallVec<[Tensor; 4]> = inputs
@@ -279,7 +283,7 @@ fn run_prepared(
             .collect::<Result<_>>()?;
         let prepared: SmallVec<[&Tensor; 4]> = prepared.iter().collect();
         let result_refs: SmallVec<[&Tensor; 2]> = results.iter().collect();
-        run_kernel(op, &prepared, &result_refs, kind)?;
+        run_kernel(op, &prepared, &result_refs, kind, location)?;
         for (result, target) in results.iter().zip(targets) {
             if !result.is_same(target) {
                 crate::ops::copy::write(result, target)?;
@@ -294,9 +298,10 @@ fn run_kernel(
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
+    location: &'static Location<'static>,
 ) -> Result<()> {
     if let Device::Cuda(ordinal) = targets[0].device() {
-        return run_cuda(op, inputs, targets, ordinal, kind);
+        return run_cuda(op, inputs, targets, ordinal, kind, location);
     }
     let written = if matches!(kind, Targets::Shared(_)) {
         targets
@@ -401,7 +406,7 @@ pub(crate) fn update<const N: usize>(
                 .collect();
             // SAFETY: locked above; no storage that is written is shared by another operand, except that an output is the
             // very input of its place.
-            let call = unsafe { CudaCall::new(name, stream, inputs, outputs) };
+            let call = unsafe { CudaCall::new((name, location), stream, inputs, outputs) };
             call.pointwise(&kernel, &constants)?;
             for tensor in &set[..written] {
                 tensor.0.storage.mark_modified(location);

@@ -18,7 +18,8 @@ use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::{CpuCall, CudaCall, Operand};
+use crate::cuda_call::CudaCall;
+use crate::storage::{CpuCall, Operand};
 use crate::tensor::Tensor;
 
 /// The dtypes a pointwise function takes and gives.
@@ -754,6 +755,14 @@ impl Op for ReducedOp {
 
     fn autocast(&self) -> Autocast {
         Autocast::F32
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let metas = call.metas();
+        let dtype = call.output_dtype(0);
+        let shape = self.graph.output(&metas)?.remove(0).layout.shape().clone();
+        let (program, constants) = self.graph.device_program(&metas, &[dtype])?;
+        call.reduce_program(&program, &constants, &shape, self.mean)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod autograd;
 mod creation;
+mod cuda_call;
 pub mod device;
 pub mod dispatch;
 mod display;
@@ -19,6 +20,7 @@ pub use autograd::{
     Backpropagation, Backward, HookHandle, enable_grad, grad, grad_with, inference_mode,
     is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
 };
+pub use cuda_call::CudaCall;
 pub use fireclay_core::{
     DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, IntoDevice, Layout, Made,
     Operand, Origin, Result, Scalar, Shape, ThreadDevices, get_default_device,
@@ -35,5 +37,5 @@ pub use ops::{
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use state_dict::{StateDict, StateDictReader};
-pub use storage::{CpuCall, CudaCall};
+pub use storage::CpuCall;
 pub use tensor::Tensor;

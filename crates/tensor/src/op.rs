@@ -6,7 +6,8 @@ use fireclay_core::{DType, Device, Error, Layout, Result, Shape};
 use smallvec::SmallVec;
 
 use crate::autograd::Backward;
-use crate::storage::{CpuCall, CudaCall};
+use crate::cuda_call::CudaCall;
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// Shape, strides, dtype and device of an input, without its data.

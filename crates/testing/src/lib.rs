@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod compare;
+pub mod devices;
 pub mod draw;
 pub mod golden;
 pub mod gradcheck;

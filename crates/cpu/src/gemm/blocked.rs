@@ -232,12 +232,17 @@ fn part(count: usize, most: usize, unit: usize) -> usize {
         .max(unit)
 }
 
+/// How many of `k` steps are summed up before they are added to what the steps before gave.
+pub fn depth_of_blocks(k: usize) -> usize {
+    part(k, DEPTH, 1)
+}
+
 /// # Safety
 /// As for [`run`].
 unsafe fn in_blocks<T: Float>(product: &Product<T>, spread: bool) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let &Product { m, n, k, .. } = product;
-    let max_depth = part(k, DEPTH, 1);
+    let max_depth = depth_of_blocks(k);
     let max_rows = part(m, ROWS, kernels.rows);
     let max_cols = part(n, COLS, kernels.cols);
     // Packing pays where an operand is used often enough, or lies so that it cannot be read in place.

@@ -2,14 +2,14 @@
 
 use fireclay_core::{DType, Device, IntoDevice, Layout, Result, Shape};
 use fireclay_cpu::program::{Program, Sink, Source};
-use fireclay_cuda::pointwise::Pointwise;
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::sealed::Internal;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
-use crate::storage::{CpuCall, CudaCall};
+use crate::cuda_call::CudaCall;
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// Copies the elements, casting them to `dtype`, in the given memory order.
@@ -59,7 +59,7 @@ impl Op for Copy {
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        copy_on_device(&call)
+        call.copy()
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
@@ -103,7 +103,7 @@ impl Op for CopyInto {
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        copy_on_device(&call)
+        call.copy()
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
@@ -142,36 +142,11 @@ impl Op for To {
 }
 
 /// A program that copies, casting between dtypes.
-fn cast(from: DType, to: DType) -> Program {
+pub(crate) fn cast(from: DType, to: DType) -> Program {
     let mut program = Program::new();
     let register = program.input(from);
     program.output(register, to);
     program
-}
-
-fn copy_on_device(call: &CudaCall<'_>) -> Result<()> {
-    let (from, to) = (call.dtype(0), call.output_dtype(0));
-    // Bits are copied as whole numbers of the same width, whatever they mean.
-    let (from, to) = match from == to {
-        true => {
-            let bits = bits_of(from);
-            (bits, bits)
-        }
-        false => (from, to),
-    };
-    let program = Pointwise::of(&cast(from, to).description());
-    call.pointwise(&program, &[])
-}
-
-/// A dtype that copies the bits of another one unchanged.
-fn bits_of(dtype: DType) -> DType {
-    match dtype.size() {
-        1 => DType::U8,
-        2 => DType::I16,
-        4 => DType::I32,
-        8 => DType::I64,
-        _ => dtype,
-    }
 }
 
 fn copy_operands(call: &mut CpuCall<'_>) {

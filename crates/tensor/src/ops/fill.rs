@@ -8,7 +8,8 @@ use smallvec::smallvec;
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
-use crate::storage::{CpuCall, CudaCall};
+use crate::cuda_call::CudaCall;
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// Writes `value` into every element of the target.

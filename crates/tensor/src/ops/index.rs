@@ -1,10 +1,14 @@
 //! Indexing by tensors, and joining: `index_select`, `gather`, `embedding`, `scatter_add`, `index_add`, `cat`, `stack`.
 
+use std::ffi::CStr;
+
 use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::match_float;
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
@@ -31,6 +35,40 @@ macro_rules! match_number {
             }
         }
     };
+}
+
+/// The kernels of `index.cu`.
+static KERNELS: Library = Library::new(include_str!("../../ptx/index.ptx"));
+
+/// The kernel that reads elements of these many bytes.
+fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {
+    names[dtype.size().ilog2().min(3) as usize]
+}
+
+/// The kernel that adds elements of this dtype.
+fn by_sum(call: &CudaCall<'_>, dtype: DType, names: [&'static CStr; 3]) -> Result<&'static CStr> {
+    match dtype {
+        DType::I64 => Ok(names[2]),
+        dtype => call.of_float(dtype, [names[0], names[1]]),
+    }
+}
+
+/// Numbers as kernel arguments.
+fn numbers<const N: usize>(numbers: [usize; N]) -> [Argument<'static>; N] {
+    numbers.map(|number| Argument::U64(number as u64))
+}
+
+/// Numbers of up to eight dimensions, the last ones of eight, after `fill`.
+fn last_of_eight(call: &CudaCall<'_>, values: &[usize], fill: i64) -> Result<[i64; 8]> {
+    let mut eight = [fill; 8];
+    let Some(first) = eight.len().checked_sub(values.len()) else {
+        let what = format!("{} dimensions are more than the kernel's 8", values.len());
+        return Err(call.no_kernel().with_hint(what));
+    };
+    for (place, &value) in eight[first..].iter_mut().zip(values) {
+        *place = value as i64;
+    }
+    Ok(eight)
 }
 
 /// `[outer, dim, inner]` of a shape around one dimension.
@@ -130,6 +168,23 @@ impl Op for IndexSelect {
         let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
         Ok(smallvec![Some(grad), None])
     }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let [outer, size, inner] = around(call.layout(0).shape(), self.dim);
+        let picked = call.layout(1).numel();
+        let total = outer * picked * inner;
+        let names = [c"select_rows_1", c"select_rows_2", c"select_rows_4", c"select_rows_8"];
+        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
+        arguments.extend(numbers([total, picked, size, inner]));
+        arguments.extend(call.check(self.dim, size, None)?);
+        let kernel = by_size(call.dtype(0), names);
+        // SAFETY: the kernel's parameters; it reads rows below `size` only.
+        unsafe { call.launch_threads(&KERNELS, kernel, total, &arguments) }
+    }
 }
 
 /// Zeros with rows added at the given places of `dim`, in order; inputs: rows, indices.
@@ -182,6 +237,24 @@ impl Op for IndexAdd {
         };
         let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
         Ok(smallvec![Some(grad), None])
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let [outer, _, inner] = around(call.layout(0).shape(), self.dim);
+        let count = call.layout(1).numel();
+        let names = [c"add_rows_f32", c"add_rows_f64", c"add_rows_i64"];
+        let kernel = by_sum(&call, call.dtype(0), names)?;
+        call.fill(fireclay_core::Scalar::I64(0))?;
+        let columns = outer * inner;
+        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
+        arguments.extend(numbers([columns, count, self.size, inner]));
+        arguments.extend(call.check(self.dim, self.size, None)?);
+        // SAFETY: the kernel's parameters; it writes rows below `size` only.
+        unsafe { call.launch_threads(&KERNELS, kernel, columns, &arguments) }
     }
 }
 
@@ -239,6 +312,26 @@ impl Op for Gather {
         };
         let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
         Ok(smallvec![Some(grad), None])
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (x, index) = (call.layout(0), call.layout(1).shape());
+        let (size, total) = (x.shape()[self.dim], index.numel());
+        let names = [c"gather_1", c"gather_2", c"gather_4", c"gather_8"];
+        let shape = last_of_eight(&call, index, 1)?;
+        let strides = last_of_eight(&call, x.strides(), 0)?;
+        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
+        arguments.extend(numbers([total, size, self.dim + 8 - index.ndim()]));
+        arguments.extend([Argument::Numbers(&shape), Argument::Numbers(&strides)]);
+        arguments.extend(call.check(self.dim, size, None)?);
+        let kernel = by_size(call.dtype(0), names);
+        // SAFETY: the kernel's parameters; the output rule saw that the indices' shape lies within x but along `dim`, where the
+        // kernel reads below `size` only.
+        unsafe { call.launch_threads(&KERNELS, kernel, total, &arguments) }
     }
 }
 
@@ -308,6 +401,28 @@ impl Op for ScatterAdd {
 
     fn autocast(&self) -> Autocast {
         Autocast::Widest
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let index = call.layout(1).shape();
+        let names = [c"scatter_add_f32", c"scatter_add_f64", c"scatter_add_i64"];
+        let kernel = by_sum(&call, call.dtype(0), names)?;
+        call.fill(fireclay_core::Scalar::I64(0))?;
+        let [outer, count, step] = around(index, self.dim);
+        let shape = last_of_eight(&call, index, 1)?;
+        let strides = last_of_eight(&call, &self.shape.contiguous_strides(), 0)?;
+        let size = self.shape[self.dim];
+        let columns = if count == 0 { 0 } else { outer * step };
+        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
+        arguments.extend(numbers([columns, count, step, size, self.dim + 8 - index.ndim()]));
+        arguments.extend([Argument::Numbers(&shape), Argument::Numbers(&strides)]);
+        arguments.extend(call.check(self.dim, size, None)?);
+        // SAFETY: the kernel's parameters; as for `gather`, of what is written.
+        unsafe { call.launch_threads(&KERNELS, kernel, columns, &arguments) }
     }
 }
 
@@ -400,6 +515,17 @@ impl Op for Cat {
 
     fn autocast(&self) -> Autocast {
         Autocast::Widest
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let mut start = 0;
+        for index in 0..call.inputs() {
+            let length = call.layout(index).shape()[self.dim];
+            let part = call.output_layout(0).slice(self.dim, start, length, 1);
+            start += length;
+            call.copy_to_part(index, &part)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,17 +1,21 @@
 //! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`.
 
 use fireclay_core::{Context, DType, Error, Result, Shape};
-use fireclay_cpu::gemm::Float as _;
 use fireclay_cpu::softmax;
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use super::float::match_float;
 use crate::autograd::{Backward, is_grad_enabled};
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::formula::Formula;
-use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
+
+/// The kernels of `loss.cu`.
+static KERNELS: Library = Library::new(include_str!("../../ptx/loss.ptx"));
 
 /// What a loss makes of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,11 +118,44 @@ impl Op for CrossEntropyLoss {
             let count = targets.iter().filter(|&&target| target != self.ignore_index).count() as f64;
             call.output::<T>(2)[0] = count as T;
             if self.reduction != Reduction::None {
-                let sum: f64 = own.iter().map(|loss| loss.to_f64()).sum();
+                let sum = softmax::total(&own);
                 loss[0] = (if self.reduction == Reduction::Mean { sum / count } else { sum }) as T;
             }
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let dtype = call.dtype(0);
+        let (rows, classes) = (call.layout(0).shape()[0], call.layout(0).shape()[1]);
+        let reduces = self.reduction != Reduction::None;
+        let own = match reduces {
+            true => Some(call.scratch(rows, dtype)?),
+            false => None,
+        };
+        let losses = (own.as_ref()).map_or(call.output(0), |own| Argument::Address(own.address()));
+        let kernel = call.of_float(dtype, [c"cross_entropy_rows_f32", c"cross_entropy_rows_f64"])?;
+        let (rows64, ignored) = (Argument::U64(rows as u64), Argument::U64(self.ignore_index as u64));
+        let [slot, site] = call.check(1, classes, Some(("ignore_index", self.ignore_index)))?;
+        let columns = Argument::U64(classes as u64);
+        let (logits, targets) = (call.input(0), call.input(1));
+        let arguments = [
+            logits, targets, losses, call.output(1), rows64, columns, ignored, slot, site,
+        ];
+        // SAFETY: the kernel's parameters; each row has a loss and a sum, as the output rule says.
+        unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments)? };
+        let kernel = call.of_float(dtype, [c"cross_entropy_total_f32", c"cross_entropy_total_f64"])?;
+        let mean = self.reduction == Reduction::Mean;
+        let kind = [reduces, mean].map(|choice| Argument::U32(u32::from(choice)));
+        let arguments = [
+            losses, targets, call.output(0), call.output(2), rows64, ignored, kind[0], kind[1],
+        ];
+        // SAFETY: the kernel's parameters, for one warp; the loss is written only if it is one number.
+        unsafe { call.launch(&KERNELS, kernel, [1, 32], &arguments) }
     }
 
     fn saves(&self) -> Saves {
@@ -205,6 +242,28 @@ impl Op for CrossEntropyGrad {
             );
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (rows, classes) = (call.layout(0).shape()[0], call.layout(0).shape()[1]);
+        let names = [c"cross_entropy_grad_f32", c"cross_entropy_grad_f64"];
+        let kernel = call.of_float(call.dtype(0), names)?;
+        let kind = match self.0.reduction {
+            Reduction::None => 0,
+            Reduction::Sum => 1,
+            Reduction::Mean => 2,
+        };
+        let mut arguments: Vec<Argument<'_>> = (0..5).map(|index| call.input(index)).collect();
+        arguments.push(call.output(0));
+        let numbers = [rows as u64, classes as u64, self.0.ignore_index as u64];
+        arguments.extend(numbers.map(Argument::U64));
+        arguments.push(Argument::U32(kind));
+        // SAFETY: the kernel's parameters, of the shapes that the loss gave.
+        unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) }
     }
 }
 

@@ -1,15 +1,79 @@
 //! Matrix products: `matmul`, `linear`, `dot`, `outer`.
 
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
-use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
+use fireclay_cpu::gemm::{self, Epilogue, GemmShape, MatrixStrides, gemm};
+use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
+
+/// The kernels of `matmul.cu`, and the side of the tile of a block.
+static KERNELS: Library = Library::new(include_str!("../../ptx/matmul.ptx"));
+const TILE: usize = 64;
+/// Threads of a block.
+const THREADS: usize = 256;
+
+/// Starts the product of matrices of these sizes, strides in elements, at places in elements of the first two inputs; the
+/// result is contiguous at `c` in elements. A third input is the bias.
+fn product_on_device(
+    call: &CudaCall<'_>,
+    GemmShape { batch, m, n, k }: GemmShape,
+    (a, a_strides): (usize, MatrixStrides),
+    (b, b_strides): (usize, MatrixStrides),
+    c: usize,
+) -> Result<()> {
+    let dtype = call.dtype(0);
+    let kernel = match dtype {
+        DType::I64 => c"matmul_i64",
+        dtype => call.of_float(dtype, [c"matmul_f32", c"matmul_f64"])?,
+    };
+    let at = |operand: Argument<'static>, place: usize| match operand {
+        Argument::Address(address) => Argument::Address(address + (place * dtype.size()) as u64),
+        other => other,
+    };
+    let bias = if call.inputs() > 2 { call.input(2) } else { Argument::Address(0) };
+    let mut arguments = vec![at(call.input(0), a), at(call.input(1), b), at(call.output(0), c), bias];
+    let depth = gemm::depth_of_blocks(k);
+    let sizes = [m, n, k, depth].into_iter();
+    let strides = [a_strides, b_strides].map(|strides| [strides.batch, strides.row, strides.col]);
+    let numbers = sizes.chain(strides.into_iter().flatten());
+    arguments.extend(numbers.map(|number| Argument::U64(number as u64)));
+    let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
+    // SAFETY: the kernel's parameters; it reads and writes within the sizes, which the operands have along these strides.
+    unsafe { call.launch(&KERNELS, kernel, [batch * tiles, THREADS], &arguments) }
+}
+
+/// Calls `each` for every run of products whose operands lie evenly: how many they are, where the first one's operands start
+/// in elements and from one to the next, and the number of the first.
+fn for_each_run(
+    batch: &[usize],
+    a: &[usize],
+    b: &[usize],
+    mut each: impl FnMut(usize, [(usize, usize); 2], usize) -> Result<()>,
+) -> Result<()> {
+    let (outer, (size, a_step, b_step)) = merge_batch(batch, a, b);
+    let mut index: Dims = smallvec![0; outer.len()];
+    for run in 0..outer.iter().product() {
+        let place = |strides: &[usize]| -> usize {
+            index.iter().zip(strides).map(|(index, stride)| index * stride).sum()
+        };
+        each(size, [(place(a), a_step), (place(b), b_step)], run * size)?;
+        for dim in (0..outer.len()).rev() {
+            index[dim] += 1;
+            if index[dim] < outer[dim] {
+                break;
+            }
+            index[dim] = 0;
+        }
+    }
+    Ok(())
+}
 
 /// Batched product of `[..., m, k]` and `[..., k, n]`, batch dimensions broadcast.
 #[derive(Clone, Copy, Debug)]
@@ -74,30 +138,33 @@ impl Op for Matmul {
             let (a, b) = (call.input_strided::<T>(0), call.input_strided::<T>(1));
             let c = call.output::<T>(0);
             let c_strides = MatrixStrides::row_major(m, n);
-            let (outer, inner) = merge_batch(batch, &a_batch, &b_batch);
-            let product = GemmShape { batch: inner.0, m, n, k };
-            let mut index: Dims = smallvec![0; outer.len()];
-            for c in c.chunks_mut((inner.0 * m * n).max(1)) {
-                let offset = |strides: &[usize]| -> usize {
-                    index.iter().zip(strides).map(|(index, stride)| index * stride).sum()
-                };
-                let (a_at, b_at) = (offset(&a_batch), offset(&b_batch));
+            for_each_run(batch, &a_batch, &b_batch, |count, [(a_at, a_step), (b_at, b_step)], first| {
                 gemm(
-                    product, 1.0,
-                    &a[a_at.min(a.len())..], MatrixStrides { batch: inner.1, ..a_strides },
-                    &b[b_at.min(b.len())..], MatrixStrides { batch: inner.2, ..b_strides },
-                    0.0, c, c_strides, Epilogue::None,
-                ).map_err(out_of_host_memory)?;
-                for dim in (0..outer.len()).rev() {
-                    index[dim] += 1;
-                    if index[dim] < outer[dim] {
-                        break;
-                    }
-                    index[dim] = 0;
-                }
-            }
+                    GemmShape { batch: count, m, n, k }, 1.0,
+                    &a[a_at.min(a.len())..], MatrixStrides { batch: a_step, ..a_strides },
+                    &b[b_at.min(b.len())..], MatrixStrides { batch: b_step, ..b_strides },
+                    0.0, &mut c[first * m * n..][..count * m * n], c_strides, Epilogue::None,
+                ).map_err(out_of_host_memory)
+            })?;
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Strided
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (batch, m, n) = matrix_dims(call.output_layout(0).shape());
+        let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
+        let (a_batch, a_strides) = strides(call.layout(0), batch);
+        let (b_batch, b_strides) = strides(call.layout(1), batch);
+        for_each_run(batch, &a_batch, &b_batch, |count, [(a, a_step), (b, b_step)], first| {
+            let a = (a, MatrixStrides { batch: a_step, ..a_strides });
+            let b = (b, MatrixStrides { batch: b_step, ..b_strides });
+            let shape = GemmShape { batch: count, m, n, k };
+            product_on_device(&call, shape, a, b, first * m * n)
+        })
     }
 
     fn saves(&self) -> Saves {
@@ -237,6 +304,19 @@ impl Op for Linear {
             ).map_err(out_of_host_memory)?;
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let weight = call.layout(1).shape();
+        let (n, k) = (weight[0], weight[1]);
+        let m = call.output_layout(0).numel().checked_div(n).unwrap_or(0);
+        let a = (0, MatrixStrides::row_major(m, k));
+        let b = (0, MatrixStrides::row_major(n, k).transposed());
+        product_on_device(&call, GemmShape { batch: 1, m, n, k }, a, b, 0)
     }
 
     fn saves(&self) -> Saves {

@@ -2,15 +2,20 @@
 
 use fireclay_core::{DType, DeviceOrDefault, Error, Result, Shape};
 use fireclay_cpu::random;
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use super::float::match_float;
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::generator::{RngState, default_generator};
-use crate::op::{Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
+
+/// The kernels of `random.cu`: a thread makes what comes of a block of four words.
+static KERNELS: Library = Library::new(include_str!("../../ptx/random.ptx"));
 
 #[derive(Clone, Copy, Debug)]
 enum Distribution {
@@ -87,6 +92,57 @@ impl Op for Fill {
     fn backward(&self, _context: &Backward<'_>) -> Result<Grads> {
         Ok(Grads::new())
     }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let RngState { seed, offset } = self.draw;
+        let count = call.output_layout(0).numel();
+        use Argument::{F32, F64, U64};
+        // The kernel, how many numbers come of a block of words, and the distribution's own numbers.
+        let (kernel, each, numbers) = match (self.distribution, call.output_dtype(0)) {
+            (Distribution::Uniform { low, high }, DType::F32) => {
+                let (low, high) = (low as f32, high as f32);
+                (c"uniform_f32", 4, [F32(low), F32(high - low)])
+            }
+            (Distribution::Uniform { low, high }, DType::F64) => {
+                (c"uniform_f64", 2, [F64(low), F64(high - low)])
+            }
+            (Distribution::Normal { mean, std }, DType::F32) => {
+                (c"normal_f32", 4, [F32(mean as f32), F32(std as f32)])
+            }
+            (Distribution::Normal { mean, std }, DType::F64) => {
+                (c"normal_f64", 2, [F64(mean), F64(std)])
+            }
+            (Distribution::Integers { low, high }, DType::I64) => {
+                let bound = high.wrapping_sub(low) as u64;
+                (c"integers", 2, [U64(low as u64), U64(bound)])
+            }
+            (Distribution::Bernoulli { p }, DType::F32) => (c"bernoulli_f32", 4, [F64(p), F64(p)]),
+            (Distribution::Permutation, DType::I64) => return permutation_on_device(&call, self.draw),
+            _ => return Err(call.no_kernel()),
+        };
+        let mut arguments = vec![call.output(0), U64(count as u64), U64(seed), U64(offset)];
+        arguments.extend(numbers);
+        if kernel == c"bernoulli_f32" {
+            arguments.pop();
+        }
+        // SAFETY: the kernel's parameters; it writes `count` numbers.
+        unsafe { call.launch_threads(&KERNELS, kernel, count.div_ceil(each), &arguments) }
+    }
+}
+
+/// Each swap of a permutation depends on the one before, so the host makes it and sends it to the device.
+fn permutation_on_device(call: &CudaCall<'_>, draw: RngState) -> Result<()> {
+    let count = call.output_layout(0).numel();
+    let mut numbers = Vec::new();
+    let room = numbers.try_reserve_exact(count);
+    room.map_err(|error| Error::argument("randperm", format!("{count} numbers: {error}")))?;
+    numbers.resize(count, 0i64);
+    random::fill_permutation(&mut numbers, draw.seed, draw.offset);
+    call.upload(&numbers)
 }
 
 #[track_caller]
@@ -145,6 +201,26 @@ impl Op for Dropout {
             *self,
             &[context.grad_output()]
         )?)])
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let RngState { seed, offset } = self.draw;
+        let count = call.layout(0).numel();
+        let kernel = call.of_float(call.dtype(0), [c"dropout_f32", c"dropout_f64"])?;
+        let scale = 1.0 / (1.0 - self.p);
+        let scale = match call.dtype(0) {
+            DType::F64 => Argument::F64(scale),
+            _ => Argument::F32(scale as f32),
+        };
+        let mut arguments = vec![call.input(0), call.output(0)];
+        arguments.extend([count as u64, seed, offset].map(Argument::U64));
+        arguments.extend([Argument::F64(1.0 - self.p), scale]);
+        // SAFETY: the kernel's parameters; input and output have `count` numbers.
+        unsafe { call.launch_threads(&KERNELS, kernel, count.div_ceil(4), &arguments) }
     }
 }
 
@@ -207,7 +283,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// The numbers 0 to `count - 1` in random order, i64 (`torch.randperm`).
+    /// The numbers 0 to `count - 1` in random order, i64 (`torch.randperm`). Drawn by the host, whatever the device.
     #[track_caller]
     pub fn randperm(count: usize, device: impl DeviceOrDefault) -> Result<Tensor> {
         let tensor = Tensor::empty(&[count], DType::I64, device)?;

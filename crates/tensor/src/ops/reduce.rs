@@ -2,14 +2,20 @@
 
 use fireclay_core::{DType, Dims, Error, Result, Shape, resolve_dim};
 use fireclay_cpu::reduce::{self, View};
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::storage::{CpuCall, CudaCall};
+use crate::cuda_call::CudaCall;
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
+
+/// The kernels of `reduce.cu`, and the threads of a block.
+static KERNELS: Library = Library::new(include_str!("../../ptx/reduce.ptx"));
+const THREADS: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -54,6 +60,21 @@ impl Reduce {
 
     fn count(self, shape: &[usize]) -> usize {
         shape[self.start..self.end].iter().product()
+    }
+
+    fn find_on_device(self, call: &CudaCall<'_>, view: fireclay_cuda::reduce::View) -> Result<()> {
+        let dtype = call.dtype(0);
+        let kernel = match (self.kind, dtype) {
+            (Kind::Argmax, DType::I64) => c"argmax_i64",
+            (_, DType::I64) => c"argmin_i64",
+            (Kind::Argmax, dtype) => call.of_float(dtype, [c"argmax_f32", c"argmax_f64"])?,
+            (_, dtype) => call.of_float(dtype, [c"argmin_f32", c"argmin_f64"])?,
+        };
+        let sizes = [view.reduce, view.inner].map(|size| Argument::U64(size as u64));
+        let arguments = [call.input(0), call.output(0), sizes[0], sizes[1]];
+        let results = view.outer * view.inner;
+        // SAFETY: the kernel's parameters; the input has `reduce` elements for each of the results, and is contiguous.
+        unsafe { call.launch(&KERNELS, kernel, [results, THREADS], &arguments) }
     }
 }
 
@@ -149,7 +170,7 @@ impl Op for Reduce {
             Kind::Mean => (Reduction::Sum, Some(view.reduce as f64)),
             Kind::Amax => (Reduction::Max, None),
             Kind::Amin => (Reduction::Min, None),
-            Kind::Argmax | Kind::Argmin => return Err(call.no_kernel()),
+            Kind::Argmax | Kind::Argmin => return self.find_on_device(&call, view),
         };
         call.reduce(reduction, view, divisor)
     }

@@ -2,14 +2,19 @@
 
 use fireclay_core::{Result, resolve_dim};
 use fireclay_cpu::softmax;
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use super::float::{match_float, same_float};
 use crate::autograd::{Backward, is_grad_enabled};
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
-use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
+
+/// The kernels of `softmax.cu`.
+static KERNELS: Library = Library::new(include_str!("../../ptx/softmax.ptx"));
 
 /// Over the last dimension.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,18 @@ impl Op for Softmax {
         Ok(())
     }
 
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let names = match self.log {
+            true => [c"log_softmax_f32", c"log_softmax_f64"],
+            false => [c"softmax_f32", c"softmax_f64"],
+        };
+        by_rows(&call, names)
+    }
+
     fn saves(&self) -> Saves {
         Saves::OUTPUTS
     }
@@ -63,6 +80,17 @@ impl Op for Softmax {
     fn autocast(&self) -> Autocast {
         Autocast::F32
     }
+}
+
+/// Starts a kernel that takes the inputs and the output, all of one shape, by rows.
+fn by_rows(call: &CudaCall<'_>, names: [&'static std::ffi::CStr; 2]) -> Result<()> {
+    let cols = call.layout(0).shape().last().copied().unwrap_or(1);
+    let rows = call.layout(0).numel().checked_div(cols).unwrap_or(0);
+    let kernel = call.of_float(call.dtype(0), names)?;
+    let mut arguments: Vec<Argument<'_>> = (0..call.inputs()).map(|index| call.input(index)).collect();
+    arguments.extend([call.output(0), Argument::U64(rows as u64), Argument::U64(cols as u64)]);
+    // SAFETY: the kernels take what they read, what they write, rows and columns; all are contiguous, of one shape and dtype.
+    unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) }
 }
 
 /// The fused gradient; inputs: result, gradient.
@@ -92,6 +120,18 @@ impl Op for SoftmaxGrad {
             }
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let names = match self.0.log {
+            true => [c"log_softmax_grad_f32", c"log_softmax_grad_f64"],
+            false => [c"softmax_grad_f32", c"softmax_grad_f64"],
+        };
+        by_rows(&call, names)
     }
 }
 

@@ -4,6 +4,7 @@ use fireclay_core::{Dims, Error, Layout, Result, Shape, resolve_dim};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
@@ -217,6 +218,12 @@ impl Op for Embed {
             self.view.clone(),
             &[context.grad_output()]
         )?)])
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        call.fill(fireclay_core::Scalar::I64(0))?;
+        let inner = self.view.layout(call.output_layout(0))?;
+        call.copy_to_part(0, &inner)
     }
 }
 

@@ -171,7 +171,7 @@ fn losses(list: &mut List) {
         );
         let classes = list.draw.ints(&[2, 2, 2], 0, 2);
         list.add("cross_entropy", vec![x, classes], move |x: &[Tensor]| {
-            let weight = weight.to_dtype(x[0].dtype())?;
+            let weight = weight.to(x[0].device())?.to_dtype(x[0].dtype())?;
             let options = CrossEntropy {
                 weight: Some(&weight),
                 reduction,

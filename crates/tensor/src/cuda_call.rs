@@ -1,0 +1,392 @@
+//! `CudaCall`: what a CUDA kernel works on, and the ways to start one.
+
+use std::ffi::CStr;
+use std::panic::Location;
+
+use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar};
+use fireclay_cuda::pointwise::{Placed, Pointwise};
+use fireclay_cuda::reduce::{Reduction, View};
+use fireclay_cuda::{Argument, DeviceBuffer, Library, Purpose, Site, Stream};
+use smallvec::SmallVec;
+
+use crate::op::Meta;
+use crate::storage::Operand;
+
+/// Threads of a block where a kernel asks for no other number.
+const THREADS: usize = 256;
+/// Threads that a kernel takes for a row.
+const WARP: usize = 32;
+
+/// What a CUDA kernel works on: operands on one device, locked as for [`CpuCall`], and the stream to put the work in.
+///
+/// Operands come as they are: of any strides, 16-bit floats not widened.
+pub struct CudaCall<'a> {
+    inputs: SmallVec<[Operand<'a>; 4]>,
+    outputs: SmallVec<[Operand<'a>; 2]>,
+    stream: &'a Stream,
+    name: &'static str,
+    location: &'static Location<'static>,
+}
+
+impl<'a> CudaCall<'a> {
+    /// # Safety
+    /// As [`CpuCall::new`], and all storages are of the stream's device.
+    pub(crate) unsafe fn new(
+        (name, location): (&'static str, &'static Location<'static>),
+        stream: &'a Stream,
+        inputs: SmallVec<[Operand<'a>; 4]>,
+        outputs: SmallVec<[Operand<'a>; 2]>,
+    ) -> CudaCall<'a> {
+        CudaCall {
+            inputs,
+            outputs,
+            stream,
+            name,
+            location,
+        }
+    }
+
+    /// Runs a pointwise program over the inputs into the outputs, with these numbers for its constants.
+    pub(crate) fn pointwise(&self, program: &Pointwise, constants: &[Scalar]) -> Result<()> {
+        let outputs: SmallVec<[_; 2]> = (self.outputs.iter())
+            .map(|output| Placed {
+                address: output.address(),
+                strides: output.layout.strides(),
+            })
+            .collect();
+        let shape = self.outputs[0].layout.shape();
+        // SAFETY: `address` checked the outputs' layouts against their storages, which are locked; the door keeps them apart.
+        unsafe { self.evaluate(program, constants, shape, &self.inputs, &outputs) }
+    }
+
+    /// Runs a pointwise program over `shape`, to which the inputs are broadcast.
+    ///
+    /// # Safety
+    /// The outputs are memory of the stream's device, of the program's dtypes, as far as the shape reaches; nobody else uses it.
+    unsafe fn evaluate(
+        &self,
+        program: &Pointwise,
+        constants: &[Scalar],
+        shape: &[usize],
+        inputs: &[Operand<'_>],
+        outputs: &[Placed<'_>],
+    ) -> Result<()> {
+        let expanded: SmallVec<[Layout; 4]> = inputs
+            .iter()
+            .map(|input| {
+                let layout = input.layout.expand(&shape.into());
+                layout.expect("the output rule checked that the shapes broadcast")
+            })
+            .collect();
+        let inputs: SmallVec<[_; 4]> = (inputs.iter().zip(&expanded))
+            .map(|(input, layout)| Placed {
+                address: input.address(),
+                strides: layout.strides(),
+            })
+            .collect();
+        // SAFETY: `address` checked the inputs' layouts against their storages, which are locked and of the stream's device;
+        // what is freed later is used again only behind this work in the stream. The caller vouches for the outputs.
+        unsafe { program.launch(self.stream, self.name, shape, &inputs, constants, outputs) }
+    }
+
+    /// Copies input `index` to the part of the first output that `part` says, bit for bit.
+    pub(crate) fn copy_to_part(&self, index: usize, part: &Layout) -> Result<()> {
+        let (input, output) = (self.inputs[index], self.outputs[0]);
+        assert_eq!((input.layout.shape(), input.dtype), (part.shape(), output.dtype));
+        let target = Operand {
+            layout: part,
+            ..output
+        };
+        let call = CudaCall {
+            inputs: SmallVec::from_slice(&[input]),
+            outputs: SmallVec::from_slice(&[target]),
+            ..*self
+        };
+        call.copy()
+    }
+
+    /// Copies the only input to the output, cast to its dtype.
+    pub(crate) fn copy(&self) -> Result<()> {
+        let (from, to) = (self.dtype(0), self.output_dtype(0));
+        // Bits are copied as whole numbers of the same width, whatever they mean.
+        let (from, to) = if from == to {
+            let bits = bits_of(from);
+            (bits, bits)
+        } else {
+            (from, to)
+        };
+        let program = Pointwise::of(&crate::ops::copy::cast(from, to).description());
+        self.pointwise(&program, &[])
+    }
+
+    /// Reduces a pointwise program over `shape`, of one output of `dtype`, to one number.
+    pub(crate) fn reduce_program(
+        &self,
+        program: &Pointwise,
+        constants: &[Scalar],
+        shape: &[usize],
+        mean: bool,
+    ) -> Result<()> {
+        let output = self.outputs[0];
+        let count: usize = shape.iter().product();
+        let values = self.scratch(count, output.dtype)?;
+        let layout = Layout::contiguous(shape.into());
+        let placed = [Placed {
+            address: values.address(),
+            strides: layout.strides(),
+        }];
+        // SAFETY: the scratch memory has room for the shape's elements and is this call's own.
+        unsafe { self.evaluate(program, constants, shape, &self.inputs, &placed)? };
+        let view = View {
+            outer: 1,
+            reduce: count,
+            inner: 1,
+        };
+        let divisor = mean.then_some(count as f64);
+        // SAFETY: the scratch memory holds the elements, the output one number; its storage is locked.
+        unsafe { self.reduce_from(values.address(), Reduction::Sum, view, divisor) }
+    }
+
+    /// Fresh memory for `count` numbers, for the time that the work put into the stream by this call takes.
+    pub(crate) fn scratch(&self, count: usize, dtype: DType) -> Result<DeviceBuffer> {
+        let nbytes = count.checked_mul(dtype.size());
+        let nbytes = nbytes.ok_or_else(|| Error::argument(self.name, "too many numbers in between"))?;
+        DeviceBuffer::allocate(self.stream, nbytes, Purpose::Workspaces)
+    }
+
+    /// Starts a kernel of `library` with blocks of `threads` threads.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel declares, in order, and reach no further than the memory behind them.
+    pub(crate) unsafe fn launch(
+        &self,
+        library: &Library,
+        kernel: &'static CStr,
+        [blocks, threads]: [usize; 2],
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let Ok(grid) = u32::try_from(blocks).map_err(|_| ()).and_then(|grid| match grid >> 31 {
+            0 => Ok(grid),
+            _ => Err(()),
+        }) else {
+            let what = format!("{blocks} blocks are more than one launch can have");
+            return Err(Error::argument(self.name, what));
+        };
+        let elements: usize = self.outputs.iter().map(|output| output.layout.numel()).sum();
+        let kernel = library.kernel(self.stream.gpu(), kernel)?;
+        // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
+        unsafe {
+            let shape = [grid, threads as u32, 0];
+            kernel.launch(self.stream, shape, arguments, self.name, elements as u64)
+        }
+    }
+
+    /// As [`launch`](CudaCall::launch), for a kernel of which each thread does one of `count` things.
+    ///
+    /// # Safety
+    /// As for `launch`.
+    pub(crate) unsafe fn launch_threads(
+        &self,
+        library: &Library,
+        kernel: &'static CStr,
+        count: usize,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(library, kernel, [count.div_ceil(THREADS), THREADS], arguments) }
+    }
+
+    /// As [`launch`](CudaCall::launch), for a kernel of which each warp does one of `rows` rows.
+    ///
+    /// # Safety
+    /// As for `launch`.
+    pub(crate) unsafe fn launch_rows(
+        &self,
+        library: &Library,
+        kernel: &'static CStr,
+        rows: usize,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(library, kernel, [rows.div_ceil(THREADS / WARP), THREADS], arguments) }
+    }
+
+    /// The one of two kernels, for singles and for doubles, that computes in `dtype`.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub(crate) fn of_float(
+        &self,
+        dtype: DType,
+        [single, double]: [&'static CStr; 2],
+    ) -> Result<&'static CStr> {
+        match dtype {
+            DType::F32 => Ok(single),
+            DType::F64 => Ok(double),
+            _ => Err(self.no_kernel()),
+        }
+    }
+
+    /// The last two arguments of a kernel that checks the indices of dimension `dim`, which has `size` elements. `also` is
+    /// another number that they may have, and its name.
+    pub(crate) fn check(
+        &self,
+        dim: usize,
+        size: usize,
+        also: Option<(&'static str, i64)>,
+    ) -> Result<[Argument<'static>; 2]> {
+        let (slot, number) = self.stream.gpu().check_at(Site {
+            op: self.name,
+            dim,
+            size,
+            location: self.location,
+            also,
+        })?;
+        Ok([Argument::Address(slot), Argument::U32(number)])
+    }
+
+    /// Input `index` as a kernel's argument: the address of its first element.
+    pub(crate) fn input(&self, index: usize) -> Argument<'static> {
+        Argument::Address(self.inputs[index].address())
+    }
+
+    /// Output `index` as a kernel's argument.
+    pub(crate) fn output(&self, index: usize) -> Argument<'static> {
+        Argument::Address(self.outputs[index].address())
+    }
+
+    /// Copies elements of the host to the only output, which is contiguous and as long.
+    pub(crate) fn upload(&self, elements: &[i64]) -> Result<()> {
+        let output = self.outputs[0];
+        assert!(output.dtype == DType::I64 && output.layout.is_contiguous());
+        assert_eq!(elements.len(), output.layout.numel());
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_ne_bytes()).collect();
+        // SAFETY: `address` checked that the output has room for its elements; its storage is locked.
+        unsafe { fireclay_cuda::upload(self.stream, output.address(), &bytes) }
+    }
+
+    /// Reduces the only input, which is contiguous, over the middle of `view`.
+    pub(crate) fn reduce(
+        &self,
+        reduction: Reduction,
+        view: View,
+        divisor: Option<f64>,
+    ) -> Result<()> {
+        let (input, output) = (self.inputs[0], self.outputs[0]);
+        assert!(input.layout.is_contiguous() && output.layout.is_contiguous());
+        let dtype = input.dtype;
+        if !matches!(dtype, DType::F32 | DType::F64 | DType::I64) || output.dtype != dtype {
+            return Err(self.no_kernel());
+        }
+        if view.outer * view.inner == 0 {
+            return Ok(());
+        }
+        // SAFETY: `address` checked the input's layout against its storage, which is locked.
+        unsafe { self.reduce_from(input.address(), reduction, view, divisor) }
+    }
+
+    /// Reduces numbers at `from` into the first output.
+    ///
+    /// # Safety
+    /// There are the view's elements, of the output's dtype.
+    unsafe fn reduce_from(
+        &self,
+        from: u64,
+        reduction: Reduction,
+        view: View,
+        divisor: Option<f64>,
+    ) -> Result<()> {
+        let output = self.outputs[0];
+        if view.reduce == 0 {
+            // The sum of nothing; there is no other reduction of it.
+            let nothing = if divisor.is_some() { f64::NAN } else { 0.0 };
+            return self.fill(Scalar::F64(nothing));
+        }
+        let what = (fireclay_core::program::class_of(output.dtype), reduction);
+        let addresses = (from, output.address());
+        // SAFETY: the caller's elements; `address` checked the output against its storage, which is locked.
+        unsafe { fireclay_cuda::reduce::reduce(self.stream, self.name, what, view, addresses, divisor) }
+    }
+
+    /// Writes a number over all elements of the only output.
+    pub(crate) fn fill(&self, value: Scalar) -> Result<()> {
+        let output = self.outputs[0];
+        let mut program = fireclay_cpu::program::Program::new();
+        let class = fireclay_core::program::class_of(output.dtype);
+        let register = program.constant(class, value);
+        program.output(register, output.dtype);
+        let kernel = Pointwise::of(&program.description());
+        let call = CudaCall {
+            inputs: SmallVec::new(),
+            outputs: self.outputs.clone(),
+            ..*self
+        };
+        call.pointwise(&kernel, &[value])
+    }
+
+    /// The error of an op that has no kernel for these operands.
+    pub(crate) fn no_kernel(&self) -> Error {
+        Error::NoKernel {
+            op: self.name,
+            device: self.device(),
+            dtype: self.inputs.first().map_or(DType::F32, |input| input.dtype),
+            context: Context::hint(
+                "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
+            ),
+        }
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The layout of output `index`.
+    pub(crate) fn output_layout(&self, index: usize) -> &'a Layout {
+        self.outputs[index].layout
+    }
+
+    /// The layout of input `index`.
+    pub fn layout(&self, index: usize) -> &'a Layout {
+        self.inputs[index].layout
+    }
+
+    /// The dtype of input `index`.
+    pub fn dtype(&self, index: usize) -> DType {
+        self.inputs[index].dtype
+    }
+
+    /// The dtype of output `index`.
+    pub fn output_dtype(&self, index: usize) -> DType {
+        self.outputs[index].dtype
+    }
+
+    /// What an output rule sees of the inputs.
+    pub(crate) fn metas(&self) -> SmallVec<[Meta<'_>; 4]> {
+        self.inputs.iter().map(Operand::meta).collect()
+    }
+
+    /// The dtypes of the outputs.
+    pub(crate) fn output_dtypes(&self) -> SmallVec<[DType; 2]> {
+        self.outputs.iter().map(|output| output.dtype).collect()
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.stream.gpu().device()
+    }
+}
+
+/// A dtype that copies the bits of another one unchanged.
+fn bits_of(dtype: DType) -> DType {
+    match dtype.size() {
+        1 => DType::U8,
+        2 => DType::I16,
+        4 => DType::I32,
+        8 => DType::I64,
+        _ => dtype,
+    }
+}

@@ -1,0 +1,45 @@
+//! A virtual GPU for tests, with every check on, and what an op has to give on a device.
+
+use std::sync::OnceLock;
+
+use fireclay_tensor::{Device, Tensor};
+use virtual_gpu::machine::{Checks, Settings, Sink};
+
+/// The first of two virtual devices of this process, which find races, reads of what was never written and leaks.
+///
+/// # Panics
+/// If the process has chosen another driver before.
+pub fn virtual_cuda() -> Device {
+    static MACHINE: OnceLock<()> = OnceLock::new();
+    MACHINE.get_or_init(|| {
+        fireclay_cuda::driver::use_virtual(Settings {
+            devices: 2,
+            memory: 256 << 20,
+            log: Sink::Stderr,
+            checks: Checks {
+                uninitialized: true,
+                shared_races: true,
+                stream_races: true,
+                ..Checks::default()
+            },
+            ..Settings::default()
+        })
+        .expect("no driver was chosen before");
+    });
+    Device::Cuda(0)
+}
+
+/// The tensors on a device, as leaves that want gradients where the given ones do. Strides stay.
+///
+/// # Panics
+/// If they can't be moved.
+pub fn moved(tensors: &[Tensor], device: Device) -> Vec<Tensor> {
+    let each = tensors.iter().map(|tensor| {
+        let moved = tensor.detach().to(device).expect("a move");
+        if tensor.requires_grad() {
+            moved.requires_grad_(true).expect("a leaf of a floating dtype");
+        }
+        moved
+    });
+    each.collect()
+}

@@ -1,0 +1,213 @@
+//! Every op on the virtual GPU against the host: the same bits, forward and backward, over dtypes and layouts.
+
+use std::collections::BTreeSet;
+
+use fireclay_tensor::{DType, Error, Result, Tensor};
+use fireclay_testing::compare::{Tolerance, matches, same_bits};
+use fireclay_testing::devices::{moved, virtual_cuda};
+use fireclay_testing::draw::{Draw, Form};
+use fireclay_testing::samples::{Sample, samples};
+
+/// Ops that have no CUDA kernel yet.
+const NOT_YET: &[&str] = &[
+    "adaptive_avg_pool2d",
+    "avg_pool2d",
+    "batch_norm",
+    "conv2d",
+    "layer_norm",
+    "max_pool2d",
+];
+
+/// Ops whose sums have another order on the device than on the host in some forms: products with vectors.
+const OTHER_ORDER: &[&str] = &["matmul", "dot", "linear"];
+
+/// The result, and the gradients of the inputs that want some.
+fn run(sample: &Sample, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let result = (sample.call)(inputs)?;
+    let mut all = vec![result.detach()];
+    if result.requires_grad() {
+        result.sum_all()?.backward()?;
+        all.extend(inputs.iter().filter_map(Tensor::grad));
+    }
+    Ok(all)
+}
+
+fn formed(sample: &Sample, form: Form, dtype: DType) -> Vec<Tensor> {
+    let each = sample.inputs.iter().map(|x| {
+        let floating = x.dtype() == DType::F64;
+        let x = if floating { x.to_dtype(dtype).expect("a cast") } else { x.clone() };
+        let x = form.of(&x).detach();
+        if floating && sample.differentiable {
+            x.requires_grad_(true).expect("a leaf of a floating dtype");
+        }
+        x
+    });
+    each.collect()
+}
+
+#[test]
+fn every_op_gives_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let (mut failures, mut missing) = (Vec::new(), BTreeSet::new());
+    let mut compared = 0;
+    for sample in samples() {
+        for form in Form::ALL {
+            for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+                let inputs = formed(&sample, form, dtype);
+                let on_device = moved(&inputs, device);
+                let what = format!("{} {form:?} {dtype}", sample.op);
+                match (run(&sample, &on_device), run(&sample, &inputs)) {
+                    (Err(Error::NoKernel { op, device: at, .. }), Ok(_)) => {
+                        assert_eq!(at, device, "{what}");
+                        missing.insert(op);
+                    }
+                    (Ok(got), Ok(want)) => {
+                        compared += 1;
+                        assert_eq!(got.len(), want.len(), "{what}");
+                        for (number, (got, want)) in got.iter().zip(&want).enumerate() {
+                            assert_eq!(got.device(), device, "{what}");
+                            let got = got.cpu().expect("a move");
+                            let close = OTHER_ORDER.contains(&sample.op)
+                                && matches(&got, want, Tolerance::new(1e-2, 1e-2)).is_ok();
+                            if !same_bits(&got, want) && !close {
+                                failures.push(format!("{what}, result {number}: {got} but {want}"));
+                            }
+                        }
+                    }
+                    (Err(got), Err(want)) => {
+                        assert_eq!(
+                            std::mem::discriminant(&got),
+                            std::mem::discriminant(&want),
+                            "{what}: {got}\nbut {want}"
+                        );
+                    }
+                    (got, want) => failures.push(format!("{what}: {got:?} but {want:?}")),
+                }
+            }
+        }
+    }
+    println!("{compared} calls compared");
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+    let not_yet: BTreeSet<&str> = NOT_YET.iter().copied().collect();
+    assert_eq!(missing, not_yet, "ops without a kernel");
+}
+
+/// Products of matrices, where the host sums in the same order: also their bits.
+#[test]
+fn products_of_matrices_have_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(3);
+    let sizes = [[2, 2, 1], [3, 5, 0], [64, 64, 64], [65, 3, 17], [7, 130, 300], [33, 70, 1030]];
+    for [m, n, k] in sizes {
+        for dtype in [DType::F32, DType::F64, DType::I64] {
+            let a = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(dtype).unwrap();
+            let b = draw.tensor(&[k, n], -2.0, 2.0, &[]).to_dtype(dtype).unwrap();
+            let bt = b.transpose(0, 1).unwrap().contiguous().unwrap();
+            let at = a.transpose(0, 1).unwrap().contiguous().unwrap();
+            let (lying_a, lying_b) = (at.transpose(0, 1).unwrap(), bt.transpose(0, 1).unwrap());
+            for (a, b) in [(&a, &b), (&lying_a, &b), (&a, &lying_b), (&lying_a, &lying_b)] {
+                let want = a.matmul(b).unwrap();
+                let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
+                assert!(same_bits(&got.cpu().unwrap(), &want), "{m} x {n} x {k} {dtype}");
+            }
+        }
+        let x = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let weight = draw.tensor(&[n, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let bias = draw.tensor(&[n], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let want = x.linear(&weight, Some(&bias)).unwrap();
+        let there = moved(&[x, weight, bias], device);
+        let got = there[0].linear(&there[1], Some(&there[2])).unwrap();
+        assert!(same_bits(&got.cpu().unwrap(), &want), "linear {m} x {n} x {k}");
+    }
+    // Batches: of one shape, broadcast, of matrices that lie unevenly.
+    let a = draw.tensor(&[3, 1, 5, 4], -2.0, 2.0, &[]);
+    let b = draw.tensor(&[2, 4, 6], -2.0, 2.0, &[]);
+    for (a, b) in [(a.clone(), b.clone()), (a.transpose(0, 1).unwrap(), b.narrow(0, 0, 1).unwrap())] {
+        let want = a.matmul(&b).unwrap();
+        let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
+        assert!(same_bits(&got.cpu().unwrap(), &want));
+    }
+}
+
+/// Products with vectors are the same numbers but for the order of their sums.
+#[test]
+fn products_with_vectors_are_close_to_the_hosts() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(4);
+    for [m, n, k] in [[1, 9, 300], [9, 1, 300], [1, 1, 1000]] {
+        let a = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let b = draw.tensor(&[k, n], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
+        let close = matches(&got.cpu().unwrap(), &a.matmul(&b).unwrap(), Tolerance::new(1e-4, 1e-4));
+        assert_eq!(close, Ok(()));
+    }
+}
+
+#[test]
+fn random_numbers_are_those_of_the_host() {
+    let device = virtual_cuda();
+    type Make = fn(fireclay_tensor::Device) -> Result<Tensor>;
+    let makes: [(&str, Make); 12] = [
+        ("rand", |device| Tensor::rand(&[1023], device)),
+        ("randn", |device| Tensor::randn(&[33, 31], device)),
+        ("randint", |device| Tensor::randint(-7, 1 << 40, &[513], device)),
+        ("randperm", |device| Tensor::randperm(1000, device)),
+        ("uniform_ f64", |device| Tensor::empty(&[101], DType::F64, device)?.uniform_(-3.0, 5.0)),
+        ("normal_ f64", |device| Tensor::empty(&[101], DType::F64, device)?.normal_(1.0, 2.0)),
+        ("uniform_ bf16", |device| Tensor::empty(&[101], DType::BF16, device)?.uniform_(-3.0, 5.0)),
+        ("bernoulli_", |device| Tensor::empty(&[999], DType::F32, device)?.bernoulli_(0.3)),
+        ("strided", |device| {
+            let whole = Tensor::zeros(&[20, 30], device)?;
+            whole.transpose(0, 1)?.narrow(0, 3, 11)?.normal_(0.0, 1.0)?;
+            Ok(whole)
+        }),
+        ("dropout", |device| Tensor::ones(&[777], device)?.dropout(0.4, true)),
+        ("dropout f64", |device| {
+            Tensor::ones(&[777], device)?.to_dtype(DType::F64)?.dropout(0.4, true)
+        }),
+        ("none", |device| Tensor::randn(&[0, 3], device)),
+    ];
+    for (name, make) in makes {
+        fireclay_tensor::manual_seed(77);
+        let want = make(fireclay_tensor::Device::Cpu).unwrap();
+        fireclay_tensor::manual_seed(77);
+        let got = make(device).unwrap();
+        assert_eq!(got.device(), device, "{name}");
+        assert!(same_bits(&got.cpu().unwrap(), &want), "{name}");
+    }
+}
+
+/// A bad index is reported by the next wait, names its op and line, and leaves the device in order.
+#[test]
+fn an_index_out_of_range_is_an_error_of_the_next_wait() {
+    let device = virtual_cuda();
+    let x = Tensor::rand(&[4, 3], device).unwrap();
+    let bad = Tensor::from_slice(&[0i64, 9, 1, 2], &[4], device).unwrap();
+    let line = line!() + 1;
+    let picked = x.index_select(0, &bad).unwrap();
+    let error = picked.to_vec::<f32>().unwrap_err();
+    let text = error.to_string();
+    match &error {
+        Error::IndexOutOfRange { op, index, position, dim, size, .. } => {
+            assert_eq!((*op, *index, *position, *dim, *size), ("index_select", 9, 1, 0, 4));
+        }
+        other => panic!("{other}"),
+    }
+    assert!(text.contains(&format!("devices.rs:{line}")), "{text}");
+    assert!(text.contains("valid are 0 to 3"), "{text}");
+    // It was reported once, and the device goes on.
+    assert_eq!(picked.to_vec::<f32>().unwrap().len(), 12);
+    let loss = x.cross_entropy(&bad.narrow(0, 0, 4).unwrap(), Default::default()).unwrap();
+    let text = loss.to_vec::<f32>().unwrap_err().to_string();
+    assert!(text.contains("cross_entropy: index 9 at position 1"), "{text}");
+    assert!(text.contains("ignore_index (-100)"), "{text}");
+    for call in [
+        |x: &Tensor, bad: &Tensor| x.gather(0, &bad.unsqueeze(1)?),
+        |x: &Tensor, bad: &Tensor| x.index_add(0, bad, x),
+        |x: &Tensor, bad: &Tensor| x.scatter_add(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
+    ] {
+        let error = call(&x, &bad).unwrap().to_vec::<f32>().unwrap_err();
+        assert!(matches!(error, Error::IndexOutOfRange { index: 9, .. }), "{error}");
+    }
+    assert!(x.to_vec::<f32>().is_ok());
+}
