@@ -65,9 +65,13 @@ pub(crate) fn check(root: &Path) -> bool {
     };
     let header = fs::read_to_string(root.join(HEADERS).join("arith.cuh")).unwrap_or_default();
     if header != cpp::header() {
-        wrong(format!("{HEADERS}/arith.cuh is not what the functions give"));
+        wrong(format!(
+            "{HEADERS}/arith.cuh is not what the functions give"
+        ));
     }
-    let compiler = Compiler::load().ok().filter(|compiler| compiler.version() == PINNED);
+    let compiler = Compiler::load()
+        .ok()
+        .filter(|compiler| compiler.version() == PINNED);
     if compiler.is_none() {
         eprintln!("the pinned NVRTC is not here: only the hashes are compared");
     }
@@ -79,9 +83,14 @@ pub(crate) fn check(root: &Path) -> bool {
             Ok(made_from) if first == made_from => {}
             _ => wrong(format!("{} was not made from what is there", ptx.display())),
         }
-        let again = compiler.as_ref().map(|compiler| compile(root, compiler, &source));
+        let again = compiler
+            .as_ref()
+            .map(|compiler| compile(root, compiler, &source));
         if again.is_some_and(|again| again.as_ref() != Ok(&text)) {
-            wrong(format!("{} differs when it is compiled again", ptx.display()));
+            wrong(format!(
+                "{} differs when it is compiled again",
+                ptx.display()
+            ));
         }
     }
     good
@@ -117,9 +126,15 @@ fn compile(root: &Path, compiler: &Compiler, source: &Path) -> Result<String, St
     ];
     let ptx = compiler.compile(&text, &name, &options)?;
     // What the compiler says of itself in comments is not for the file.
-    let lines = ptx.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let lines = ptx
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
     let body: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
-    Ok(format!("{}\n{}\n", made_from(root, source)?, body.join("\n")))
+    Ok(format!(
+        "{}\n{}\n",
+        made_from(root, source)?,
+        body.join("\n")
+    ))
 }
 
 /// The first line of a PTX text: a hash of its source, of all headers and of the options.
@@ -135,7 +150,9 @@ fn made_from(root: &Path, source: &Path) -> Result<String, String> {
     }
     let name = source.file_name().unwrap_or_default().to_string_lossy();
     let (major, minor) = PINNED;
-    Ok(format!("// {name}, {hash:016x}, NVRTC {major}.{minor}, {ARCHITECTURE}. Made by `cargo xtask kernels`."))
+    Ok(format!(
+        "// {name}, {hash:016x}, NVRTC {major}.{minor}, {ARCHITECTURE}. Made by `cargo xtask kernels`."
+    ))
 }
 
 /// The FNV-1a hash, 64 bits, of bytes after others.

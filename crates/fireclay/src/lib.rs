@@ -101,7 +101,7 @@
 //! - Tensors, autograd, formulas: here at the root. Ops are methods of [`Tensor`].
 //! - [`nn`]: modules, layers, losses, initialisation.
 //! - [`optim`]: optimizers, schedules, clipping.
-//! - [`data`]: datasets, samplers, the loader, MNIST.
+//! - [`data`]: datasets, samplers, the loader, MNIST and the small digits.
 //! - [`checkpoint`]: safetensors files and training states.
 //! - [`cuda`]: devices and their memory.
 //! - [`op`], [`function`], [`dispatch`]: what an op of your own is made of.

@@ -92,7 +92,10 @@ impl<'a> CudaCall<'a> {
     /// Copies input `index` to the part of the first output that `part` says, bit for bit.
     pub(crate) fn copy_to_part(&self, index: usize, part: &Layout) -> Result<()> {
         let (input, output) = (self.inputs[index], self.outputs[0]);
-        assert_eq!((input.layout.shape(), input.dtype), (part.shape(), output.dtype));
+        assert_eq!(
+            (input.layout.shape(), input.dtype),
+            (part.shape(), output.dtype)
+        );
         let target = Operand {
             layout: part,
             ..output
@@ -150,7 +153,8 @@ impl<'a> CudaCall<'a> {
     /// Fresh memory for `count` numbers, for the time that the work put into the stream by this call takes.
     pub(crate) fn scratch(&self, count: usize, dtype: DType) -> Result<DeviceBuffer> {
         let nbytes = count.checked_mul(dtype.size());
-        let nbytes = nbytes.ok_or_else(|| Error::argument(self.name, "too many numbers in between"))?;
+        let nbytes =
+            nbytes.ok_or_else(|| Error::argument(self.name, "too many numbers in between"))?;
         DeviceBuffer::allocate(self.stream, nbytes, Purpose::Workspaces)
     }
 
@@ -168,14 +172,21 @@ impl<'a> CudaCall<'a> {
         if blocks == 0 {
             return Ok(());
         }
-        let Ok(grid) = u32::try_from(blocks).map_err(|_| ()).and_then(|grid| match grid >> 31 {
-            0 => Ok(grid),
-            _ => Err(()),
-        }) else {
+        let Ok(grid) = u32::try_from(blocks)
+            .map_err(|_| ())
+            .and_then(|grid| match grid >> 31 {
+                0 => Ok(grid),
+                _ => Err(()),
+            })
+        else {
             let what = format!("{blocks} blocks are more than one launch can have");
             return Err(Error::argument(self.name, what));
         };
-        let elements: usize = self.outputs.iter().map(|output| output.layout.numel()).sum();
+        let elements: usize = self
+            .outputs
+            .iter()
+            .map(|output| output.layout.numel())
+            .sum();
         let kernel = library.kernel(self.stream.gpu(), kernel)?;
         // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
         unsafe {
@@ -196,7 +207,14 @@ impl<'a> CudaCall<'a> {
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.launch(library, kernel, [count.div_ceil(THREADS), THREADS], arguments) }
+        unsafe {
+            self.launch(
+                library,
+                kernel,
+                [count.div_ceil(THREADS), THREADS],
+                arguments,
+            )
+        }
     }
 
     /// As [`launch`](CudaCall::launch), for a kernel of which each warp does one of `rows` rows.
@@ -211,7 +229,14 @@ impl<'a> CudaCall<'a> {
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.launch(library, kernel, [rows.div_ceil(THREADS / WARP), THREADS], arguments) }
+        unsafe {
+            self.launch(
+                library,
+                kernel,
+                [rows.div_ceil(THREADS / WARP), THREADS],
+                arguments,
+            )
+        }
     }
 
     /// The one of two kernels, for singles and for doubles, that computes in `dtype`.
@@ -263,7 +288,10 @@ impl<'a> CudaCall<'a> {
         let output = self.outputs[0];
         assert!(output.dtype == DType::I64 && output.layout.is_contiguous());
         assert_eq!(elements.len(), output.layout.numel());
-        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = elements
+            .iter()
+            .flat_map(|element| element.to_ne_bytes())
+            .collect();
         // SAFETY: `address` checked that the output has room for its elements; its storage is locked.
         unsafe { fireclay_cuda::upload(self.stream, output.address(), &bytes) }
     }
@@ -308,7 +336,9 @@ impl<'a> CudaCall<'a> {
         let what = (fireclay_core::program::class_of(output.dtype), reduction);
         let addresses = (from, output.address());
         // SAFETY: the caller's elements; `address` checked the output against its storage, which is locked.
-        unsafe { fireclay_cuda::reduce::reduce(self.stream, self.name, what, view, addresses, divisor) }
+        unsafe {
+            fireclay_cuda::reduce::reduce(self.stream, self.name, what, view, addresses, divisor)
+        }
     }
 
     /// Writes a number over all elements of the only output.

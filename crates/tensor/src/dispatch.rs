@@ -11,9 +11,9 @@ use fireclay_cpu::program::{Program, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
+use crate::cuda_call::CudaCall;
 use crate::op::sealed::Internal;
 use crate::op::{KernelInputs, Meta, Op, OutputMeta, Outputs};
-use crate::cuda_call::CudaCall;
 use crate::storage::{self, Access, CpuCall, Operand, Storage};
 use crate::tensor::Tensor;
 

@@ -15,10 +15,10 @@ use fireclay_cpu::program::{Program, Register, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::cuda_call::CudaCall;
 use crate::storage::{CpuCall, Operand};
 use crate::tensor::Tensor;
 

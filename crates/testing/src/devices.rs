@@ -37,7 +37,9 @@ pub fn moved(tensors: &[Tensor], device: Device) -> Vec<Tensor> {
     let each = tensors.iter().map(|tensor| {
         let moved = tensor.detach().to(device).expect("a move");
         if tensor.requires_grad() {
-            moved.requires_grad_(true).expect("a leaf of a floating dtype");
+            moved
+                .requires_grad_(true)
+                .expect("a leaf of a floating dtype");
         }
         moved
     });

@@ -35,7 +35,11 @@ fn run(sample: &Sample, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
 fn formed(sample: &Sample, form: Form, dtype: DType) -> Vec<Tensor> {
     let each = sample.inputs.iter().map(|x| {
         let floating = x.dtype() == DType::F64;
-        let x = if floating { x.to_dtype(dtype).expect("a cast") } else { x.clone() };
+        let x = if floating {
+            x.to_dtype(dtype).expect("a cast")
+        } else {
+            x.clone()
+        };
         let x = form.of(&x).detach();
         if floating && sample.differentiable {
             x.requires_grad_(true).expect("a leaf of a floating dtype");
@@ -87,7 +91,12 @@ fn every_op_gives_the_bits_of_the_host() {
         }
     }
     println!("{compared} calls compared");
-    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     let not_yet: BTreeSet<&str> = NOT_YET.iter().copied().collect();
     assert_eq!(missing, not_yet, "ops without a kernel");
 }
@@ -97,34 +106,78 @@ fn every_op_gives_the_bits_of_the_host() {
 fn products_of_matrices_have_the_bits_of_the_host() {
     let device = virtual_cuda();
     let mut draw = Draw::new(3);
-    let sizes = [[2, 2, 1], [3, 5, 0], [64, 64, 64], [65, 3, 17], [7, 130, 300], [33, 70, 1030]];
+    let sizes = [
+        [2, 2, 1],
+        [3, 5, 0],
+        [64, 64, 64],
+        [65, 3, 17],
+        [7, 130, 300],
+        [33, 70, 1030],
+    ];
     for [m, n, k] in sizes {
         for dtype in [DType::F32, DType::F64, DType::I64] {
-            let a = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(dtype).unwrap();
-            let b = draw.tensor(&[k, n], -2.0, 2.0, &[]).to_dtype(dtype).unwrap();
+            let a = draw
+                .tensor(&[m, k], -2.0, 2.0, &[])
+                .to_dtype(dtype)
+                .unwrap();
+            let b = draw
+                .tensor(&[k, n], -2.0, 2.0, &[])
+                .to_dtype(dtype)
+                .unwrap();
             let bt = b.transpose(0, 1).unwrap().contiguous().unwrap();
             let at = a.transpose(0, 1).unwrap().contiguous().unwrap();
             let (lying_a, lying_b) = (at.transpose(0, 1).unwrap(), bt.transpose(0, 1).unwrap());
-            for (a, b) in [(&a, &b), (&lying_a, &b), (&a, &lying_b), (&lying_a, &lying_b)] {
+            for (a, b) in [
+                (&a, &b),
+                (&lying_a, &b),
+                (&a, &lying_b),
+                (&lying_a, &lying_b),
+            ] {
                 let want = a.matmul(b).unwrap();
-                let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
-                assert!(same_bits(&got.cpu().unwrap(), &want), "{m} x {n} x {k} {dtype}");
+                let got = a
+                    .to(device)
+                    .unwrap()
+                    .matmul(&b.to(device).unwrap())
+                    .unwrap();
+                assert!(
+                    same_bits(&got.cpu().unwrap(), &want),
+                    "{m} x {n} x {k} {dtype}"
+                );
             }
         }
-        let x = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
-        let weight = draw.tensor(&[n, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
-        let bias = draw.tensor(&[n], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
+        let x = draw
+            .tensor(&[m, k], -2.0, 2.0, &[])
+            .to_dtype(DType::F32)
+            .unwrap();
+        let weight = draw
+            .tensor(&[n, k], -2.0, 2.0, &[])
+            .to_dtype(DType::F32)
+            .unwrap();
+        let bias = draw
+            .tensor(&[n], -2.0, 2.0, &[])
+            .to_dtype(DType::F32)
+            .unwrap();
         let want = x.linear(&weight, Some(&bias)).unwrap();
         let there = moved(&[x, weight, bias], device);
         let got = there[0].linear(&there[1], Some(&there[2])).unwrap();
-        assert!(same_bits(&got.cpu().unwrap(), &want), "linear {m} x {n} x {k}");
+        assert!(
+            same_bits(&got.cpu().unwrap(), &want),
+            "linear {m} x {n} x {k}"
+        );
     }
     // Batches: of one shape, broadcast, of matrices that lie unevenly.
     let a = draw.tensor(&[3, 1, 5, 4], -2.0, 2.0, &[]);
     let b = draw.tensor(&[2, 4, 6], -2.0, 2.0, &[]);
-    for (a, b) in [(a.clone(), b.clone()), (a.transpose(0, 1).unwrap(), b.narrow(0, 0, 1).unwrap())] {
+    for (a, b) in [
+        (a.clone(), b.clone()),
+        (a.transpose(0, 1).unwrap(), b.narrow(0, 0, 1).unwrap()),
+    ] {
         let want = a.matmul(&b).unwrap();
-        let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
+        let got = a
+            .to(device)
+            .unwrap()
+            .matmul(&b.to(device).unwrap())
+            .unwrap();
         assert!(same_bits(&got.cpu().unwrap(), &want));
     }
 }
@@ -135,10 +188,24 @@ fn products_with_vectors_are_close_to_the_hosts() {
     let device = virtual_cuda();
     let mut draw = Draw::new(4);
     for [m, n, k] in [[1, 9, 300], [9, 1, 300], [1, 1, 1000]] {
-        let a = draw.tensor(&[m, k], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
-        let b = draw.tensor(&[k, n], -2.0, 2.0, &[]).to_dtype(DType::F32).unwrap();
-        let got = a.to(device).unwrap().matmul(&b.to(device).unwrap()).unwrap();
-        let close = matches(&got.cpu().unwrap(), &a.matmul(&b).unwrap(), Tolerance::new(1e-4, 1e-4));
+        let a = draw
+            .tensor(&[m, k], -2.0, 2.0, &[])
+            .to_dtype(DType::F32)
+            .unwrap();
+        let b = draw
+            .tensor(&[k, n], -2.0, 2.0, &[])
+            .to_dtype(DType::F32)
+            .unwrap();
+        let got = a
+            .to(device)
+            .unwrap()
+            .matmul(&b.to(device).unwrap())
+            .unwrap();
+        let close = matches(
+            &got.cpu().unwrap(),
+            &a.matmul(&b).unwrap(),
+            Tolerance::new(1e-4, 1e-4),
+        );
         assert_eq!(close, Ok(()));
     }
 }
@@ -150,20 +217,34 @@ fn random_numbers_are_those_of_the_host() {
     let makes: [(&str, Make); 12] = [
         ("rand", |device| Tensor::rand(&[1023], device)),
         ("randn", |device| Tensor::randn(&[33, 31], device)),
-        ("randint", |device| Tensor::randint(-7, 1 << 40, &[513], device)),
+        ("randint", |device| {
+            Tensor::randint(-7, 1 << 40, &[513], device)
+        }),
         ("randperm", |device| Tensor::randperm(1000, device)),
-        ("uniform_ f64", |device| Tensor::empty(&[101], DType::F64, device)?.uniform_(-3.0, 5.0)),
-        ("normal_ f64", |device| Tensor::empty(&[101], DType::F64, device)?.normal_(1.0, 2.0)),
-        ("uniform_ bf16", |device| Tensor::empty(&[101], DType::BF16, device)?.uniform_(-3.0, 5.0)),
-        ("bernoulli_", |device| Tensor::empty(&[999], DType::F32, device)?.bernoulli_(0.3)),
+        ("uniform_ f64", |device| {
+            Tensor::empty(&[101], DType::F64, device)?.uniform_(-3.0, 5.0)
+        }),
+        ("normal_ f64", |device| {
+            Tensor::empty(&[101], DType::F64, device)?.normal_(1.0, 2.0)
+        }),
+        ("uniform_ bf16", |device| {
+            Tensor::empty(&[101], DType::BF16, device)?.uniform_(-3.0, 5.0)
+        }),
+        ("bernoulli_", |device| {
+            Tensor::empty(&[999], DType::F32, device)?.bernoulli_(0.3)
+        }),
         ("strided", |device| {
             let whole = Tensor::zeros(&[20, 30], device)?;
             whole.transpose(0, 1)?.narrow(0, 3, 11)?.normal_(0.0, 1.0)?;
             Ok(whole)
         }),
-        ("dropout", |device| Tensor::ones(&[777], device)?.dropout(0.4, true)),
+        ("dropout", |device| {
+            Tensor::ones(&[777], device)?.dropout(0.4, true)
+        }),
         ("dropout f64", |device| {
-            Tensor::ones(&[777], device)?.to_dtype(DType::F64)?.dropout(0.4, true)
+            Tensor::ones(&[777], device)?
+                .to_dtype(DType::F64)?
+                .dropout(0.4, true)
         }),
         ("none", |device| Tensor::randn(&[0, 3], device)),
     ];
@@ -188,8 +269,18 @@ fn an_index_out_of_range_is_an_error_of_the_next_wait() {
     let error = picked.to_vec::<f32>().unwrap_err();
     let text = error.to_string();
     match &error {
-        Error::IndexOutOfRange { op, index, position, dim, size, .. } => {
-            assert_eq!((*op, *index, *position, *dim, *size), ("index_select", 9, 1, 0, 4));
+        Error::IndexOutOfRange {
+            op,
+            index,
+            position,
+            dim,
+            size,
+            ..
+        } => {
+            assert_eq!(
+                (*op, *index, *position, *dim, *size),
+                ("index_select", 9, 1, 0, 4)
+            );
         }
         other => panic!("{other}"),
     }
@@ -197,9 +288,14 @@ fn an_index_out_of_range_is_an_error_of_the_next_wait() {
     assert!(text.contains("valid are 0 to 3"), "{text}");
     // It was reported once, and the device goes on.
     assert_eq!(picked.to_vec::<f32>().unwrap().len(), 12);
-    let loss = x.cross_entropy(&bad.narrow(0, 0, 4).unwrap(), Default::default()).unwrap();
+    let loss = x
+        .cross_entropy(&bad.narrow(0, 0, 4).unwrap(), Default::default())
+        .unwrap();
     let text = loss.to_vec::<f32>().unwrap_err().to_string();
-    assert!(text.contains("cross_entropy: index 9 at position 1"), "{text}");
+    assert!(
+        text.contains("cross_entropy: index 9 at position 1"),
+        "{text}"
+    );
     assert!(text.contains("ignore_index (-100)"), "{text}");
     for call in [
         |x: &Tensor, bad: &Tensor| x.gather(0, &bad.unsqueeze(1)?),
@@ -207,7 +303,10 @@ fn an_index_out_of_range_is_an_error_of_the_next_wait() {
         |x: &Tensor, bad: &Tensor| x.scatter_add(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
     ] {
         let error = call(&x, &bad).unwrap().to_vec::<f32>().unwrap_err();
-        assert!(matches!(error, Error::IndexOutOfRange { index: 9, .. }), "{error}");
+        assert!(
+            matches!(error, Error::IndexOutOfRange { index: 9, .. }),
+            "{error}"
+        );
     }
     assert!(x.to_vec::<f32>().is_ok());
 }

@@ -39,14 +39,24 @@ pub(super) fn header() -> String {
         function(&mut text, "arith_exp", class, &["x"], &trace(&Exp, class));
         function(&mut text, "arith_log", class, &["x"], &trace(&Log, class));
         let normal = trace(&BoxMuller, class);
-        function(&mut text, "arith_box_muller", class, &["radius", "turn"], &normal);
+        function(
+            &mut text,
+            "arith_box_muller",
+            class,
+            &["radius", "turn"],
+            &normal,
+        );
     }
     text
 }
 
 /// One function. Of two results the second goes to a pointer.
 fn function(text: &mut String, name: &str, class: Class, inputs: &[&str], trace: &Trace) {
-    let ty = if class == Class::F32 { "float" } else { "double" };
+    let ty = if class == Class::F32 {
+        "float"
+    } else {
+        "double"
+    };
     let mut parameters: Vec<String> = inputs.iter().map(|input| format!("{ty} {input}")).collect();
     if trace.outputs.len() > 1 {
         parameters.push(format!("{ty}* second"));
@@ -59,7 +69,11 @@ fn function(text: &mut String, name: &str, class: Class, inputs: &[&str], trace:
             Operation::Input(input) => inputs[input as usize].to_owned(),
             _ => expression(node, &trace.nodes),
         };
-        let _ = writeln!(text, "    const {} v{number} = {value};", type_of(node.kind));
+        let _ = writeln!(
+            text,
+            "    const {} v{number} = {value};",
+            type_of(node.kind)
+        );
     }
     if let [_, second] = trace.outputs[..] {
         let _ = writeln!(text, "    *second = v{second};");
@@ -84,11 +98,14 @@ fn expression(node: &Node, nodes: &[Node]) -> String {
     let single = node.kind == Kind::F32;
     let float = single || node.kind == Kind::F64;
     let (prefix, suffix) = if single { ("f", "f") } else { ("d", "") };
-    let unsigned = if node.kind == Kind::I32 { "unsigned" } else { "unsigned long long" };
-    let signed = type_of(node.kind);
-    let wrapping = |operator: &str, b: &str| {
-        format!("({signed})(({unsigned}){a} {operator} ({unsigned}){b})")
+    let unsigned = if node.kind == Kind::I32 {
+        "unsigned"
+    } else {
+        "unsigned long long"
     };
+    let signed = type_of(node.kind);
+    let wrapping =
+        |operator: &str, b: &str| format!("({signed})(({unsigned}){a} {operator} ({unsigned}){b})");
     let arithmetic = |name: &str, operator: &str| match float {
         true => format!("__{prefix}{name}_rn({a}, {b})"),
         false => wrapping(operator, &b),

@@ -53,10 +53,18 @@ impl Compiler {
     }
 
     /// The PTX of a source, or what the compiler says against it.
-    pub(super) fn compile(&self, source: &str, name: &str, options: &[String]) -> Result<String, String> {
+    pub(super) fn compile(
+        &self,
+        source: &str,
+        name: &str,
+        options: &[String],
+    ) -> Result<String, String> {
         let source = CString::new(source).map_err(|error| error.to_string())?;
         let name = CString::new(name).map_err(|error| error.to_string())?;
-        let options: Vec<CString> = options.iter().filter_map(|text| CString::new(text.as_str()).ok()).collect();
+        let options: Vec<CString> = options
+            .iter()
+            .filter_map(|text| CString::new(text.as_str()).ok())
+            .collect();
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program: Program = ptr::null_mut();
         let code = call!(
@@ -76,7 +84,11 @@ impl Compiler {
         let result = if code == 0 {
             self.text(program, b"nvrtcGetPTXSize\0", b"nvrtcGetPTX\0")
         } else {
-            let log = self.text(program, b"nvrtcGetProgramLogSize\0", b"nvrtcGetProgramLog\0");
+            let log = self.text(
+                program,
+                b"nvrtcGetProgramLogSize\0",
+                b"nvrtcGetProgramLog\0",
+            );
             Err(log.unwrap_or_else(|error| error))
         };
         call!(self, b"nvrtcDestroyProgram\0", (&mut program): fn(*mut Program));
@@ -91,7 +103,8 @@ impl Compiler {
             return Err(format!("the size of a text could not be had: {code}"));
         }
         let mut bytes = vec![0_u8; size + 1];
-        let code = call!(self, name, (program, bytes.as_mut_ptr().cast()): fn(Program, *mut c_char));
+        let code =
+            call!(self, name, (program, bytes.as_mut_ptr().cast()): fn(Program, *mut c_char));
         let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
         match code {
             0 => Ok(text.to_string_lossy().into_owned()),

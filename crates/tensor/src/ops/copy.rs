@@ -5,10 +5,10 @@ use fireclay_cpu::program::{Program, Sink, Source};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::sealed::Internal;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
-use crate::cuda_call::CudaCall;
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 

@@ -6,9 +6,9 @@ use fireclay_cpu::program::{Program, Sink};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
-use crate::cuda_call::CudaCall;
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 

@@ -177,7 +177,12 @@ impl Op for IndexSelect {
         let [outer, size, inner] = around(call.layout(0).shape(), self.dim);
         let picked = call.layout(1).numel();
         let total = outer * picked * inner;
-        let names = [c"select_rows_1", c"select_rows_2", c"select_rows_4", c"select_rows_8"];
+        let names = [
+            c"select_rows_1",
+            c"select_rows_2",
+            c"select_rows_4",
+            c"select_rows_8",
+        ];
         let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
         arguments.extend(numbers([total, picked, size, inner]));
         arguments.extend(call.check(self.dim, size, None)?);
@@ -418,7 +423,13 @@ impl Op for ScatterAdd {
         let size = self.shape[self.dim];
         let columns = if count == 0 { 0 } else { outer * step };
         let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
-        arguments.extend(numbers([columns, count, step, size, self.dim + 8 - index.ndim()]));
+        arguments.extend(numbers([
+            columns,
+            count,
+            step,
+            size,
+            self.dim + 8 - index.ndim(),
+        ]));
         arguments.extend([Argument::Numbers(&shape), Argument::Numbers(&strides)]);
         arguments.extend(call.check(self.dim, size, None)?);
         // SAFETY: the kernel's parameters; as for `gather`, of what is written.

@@ -138,21 +138,45 @@ impl Op for CrossEntropyLoss {
             false => None,
         };
         let losses = (own.as_ref()).map_or(call.output(0), |own| Argument::Address(own.address()));
-        let kernel = call.of_float(dtype, [c"cross_entropy_rows_f32", c"cross_entropy_rows_f64"])?;
-        let (rows64, ignored) = (Argument::U64(rows as u64), Argument::U64(self.ignore_index as u64));
+        let kernel = call.of_float(
+            dtype,
+            [c"cross_entropy_rows_f32", c"cross_entropy_rows_f64"],
+        )?;
+        let (rows64, ignored) = (
+            Argument::U64(rows as u64),
+            Argument::U64(self.ignore_index as u64),
+        );
         let [slot, site] = call.check(1, classes, Some(("ignore_index", self.ignore_index)))?;
         let columns = Argument::U64(classes as u64);
         let (logits, targets) = (call.input(0), call.input(1));
         let arguments = [
-            logits, targets, losses, call.output(1), rows64, columns, ignored, slot, site,
+            logits,
+            targets,
+            losses,
+            call.output(1),
+            rows64,
+            columns,
+            ignored,
+            slot,
+            site,
         ];
         // SAFETY: the kernel's parameters; each row has a loss and a sum, as the output rule says.
         unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments)? };
-        let kernel = call.of_float(dtype, [c"cross_entropy_total_f32", c"cross_entropy_total_f64"])?;
+        let kernel = call.of_float(
+            dtype,
+            [c"cross_entropy_total_f32", c"cross_entropy_total_f64"],
+        )?;
         let mean = self.reduction == Reduction::Mean;
         let kind = [reduces, mean].map(|choice| Argument::U32(u32::from(choice)));
         let arguments = [
-            losses, targets, call.output(0), call.output(2), rows64, ignored, kind[0], kind[1],
+            losses,
+            targets,
+            call.output(0),
+            call.output(2),
+            rows64,
+            ignored,
+            kind[0],
+            kind[1],
         ];
         // SAFETY: the kernel's parameters, for one warp; the loss is written only if it is one number.
         unsafe { call.launch(&KERNELS, kernel, [1, 32], &arguments) }

@@ -37,8 +37,17 @@ fn product_on_device(
         Argument::Address(address) => Argument::Address(address + (place * dtype.size()) as u64),
         other => other,
     };
-    let bias = if call.inputs() > 2 { call.input(2) } else { Argument::Address(0) };
-    let mut arguments = vec![at(call.input(0), a), at(call.input(1), b), at(call.output(0), c), bias];
+    let bias = if call.inputs() > 2 {
+        call.input(2)
+    } else {
+        Argument::Address(0)
+    };
+    let mut arguments = vec![
+        at(call.input(0), a),
+        at(call.input(1), b),
+        at(call.output(0), c),
+        bias,
+    ];
     let depth = gemm::depth_of_blocks(k);
     let sizes = [m, n, k, depth].into_iter();
     let strides = [a_strides, b_strides].map(|strides| [strides.batch, strides.row, strides.col]);
@@ -61,7 +70,11 @@ fn for_each_run(
     let mut index: Dims = smallvec![0; outer.len()];
     for run in 0..outer.iter().product() {
         let place = |strides: &[usize]| -> usize {
-            index.iter().zip(strides).map(|(index, stride)| index * stride).sum()
+            index
+                .iter()
+                .zip(strides)
+                .map(|(index, stride)| index * stride)
+                .sum()
         };
         each(size, [(place(a), a_step), (place(b), b_step)], run * size)?;
         for dim in (0..outer.len()).rev() {
@@ -159,12 +172,34 @@ impl Op for Matmul {
         let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
         let (a_batch, a_strides) = strides(call.layout(0), batch);
         let (b_batch, b_strides) = strides(call.layout(1), batch);
-        for_each_run(batch, &a_batch, &b_batch, |count, [(a, a_step), (b, b_step)], first| {
-            let a = (a, MatrixStrides { batch: a_step, ..a_strides });
-            let b = (b, MatrixStrides { batch: b_step, ..b_strides });
-            let shape = GemmShape { batch: count, m, n, k };
-            product_on_device(&call, shape, a, b, first * m * n)
-        })
+        for_each_run(
+            batch,
+            &a_batch,
+            &b_batch,
+            |count, [(a, a_step), (b, b_step)], first| {
+                let a = (
+                    a,
+                    MatrixStrides {
+                        batch: a_step,
+                        ..a_strides
+                    },
+                );
+                let b = (
+                    b,
+                    MatrixStrides {
+                        batch: b_step,
+                        ..b_strides
+                    },
+                );
+                let shape = GemmShape {
+                    batch: count,
+                    m,
+                    n,
+                    k,
+                };
+                product_on_device(&call, shape, a, b, first * m * n)
+            },
+        )
     }
 
     fn saves(&self) -> Saves {

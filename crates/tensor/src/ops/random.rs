@@ -121,7 +121,9 @@ impl Op for Fill {
                 (c"integers", 2, [U64(low as u64), U64(bound)])
             }
             (Distribution::Bernoulli { p }, DType::F32) => (c"bernoulli_f32", 4, [F64(p), F64(p)]),
-            (Distribution::Permutation, DType::I64) => return permutation_on_device(&call, self.draw),
+            (Distribution::Permutation, DType::I64) => {
+                return permutation_on_device(&call, self.draw);
+            }
             _ => return Err(call.no_kernel()),
         };
         let mut arguments = vec![call.output(0), U64(count as u64), U64(seed), U64(offset)];

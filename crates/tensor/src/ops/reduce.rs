@@ -6,10 +6,10 @@ use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
-use crate::cuda_call::CudaCall;
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 

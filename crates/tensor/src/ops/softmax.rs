@@ -87,8 +87,13 @@ fn by_rows(call: &CudaCall<'_>, names: [&'static std::ffi::CStr; 2]) -> Result<(
     let cols = call.layout(0).shape().last().copied().unwrap_or(1);
     let rows = call.layout(0).numel().checked_div(cols).unwrap_or(0);
     let kernel = call.of_float(call.dtype(0), names)?;
-    let mut arguments: Vec<Argument<'_>> = (0..call.inputs()).map(|index| call.input(index)).collect();
-    arguments.extend([call.output(0), Argument::U64(rows as u64), Argument::U64(cols as u64)]);
+    let mut arguments: Vec<Argument<'_>> =
+        (0..call.inputs()).map(|index| call.input(index)).collect();
+    arguments.extend([
+        call.output(0),
+        Argument::U64(rows as u64),
+        Argument::U64(cols as u64),
+    ]);
     // SAFETY: the kernels take what they read, what they write, rows and columns; all are contiguous, of one shape and dtype.
     unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) }
 }
