@@ -140,6 +140,12 @@ impl Checkpoint {
             .collect()
     }
 
+    /// The JSON of its training state, if it has one: what [`TrainingState`](crate::TrainingState) is made of, and what
+    /// `extra` says the file is of.
+    pub fn training(&self) -> Option<&Value> {
+        self.training.as_ref()
+    }
+
     /// The tensor of a name, on `device`: one in memory as it is if it is there, one in a file read from it.
     ///
     /// # Errors

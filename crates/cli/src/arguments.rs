@@ -6,11 +6,13 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use fireclay::{Device, IntoDevice, check_available};
 
 use crate::failure::Failure;
+use crate::task::{TASKS, Task};
 
 /// What is shown where no command is given.
 const INTRODUCTION: &str = "\
@@ -19,6 +21,10 @@ Fireclay trains neural networks: PyTorch's model of computing, in Rust.
 Try this: it trains a convolutional network on 5,000 handwritten digits (built in) in about a minute.
 
     fireclay train mnist
+
+A smaller network on smaller digits takes seconds, and runs on a GPU too:
+
+    fireclay train digits --device cuda
 
 Then have it read digits of your own, and see how fast this machine is:
 
@@ -46,16 +52,16 @@ pub(crate) fn command() -> Command {
                 .subcommand_required(true)
                 .arg_required_else_help(true)
                 .disable_help_subcommand(true)
-                .subcommand(train_mnist()),
+                .subcommands(TASKS.iter().map(train)),
         )
         .subcommand(predict())
         .subcommand(bench())
         .subcommand(devices())
 }
 
-fn train_mnist() -> Command {
-    Command::new("mnist")
-        .about("Trains a convolutional network on handwritten digits")
+fn train(task: &'static Task) -> Command {
+    Command::new(task.name)
+        .about(task.about)
         .after_help(
             "\
 Into the folder of --out go model.safetensors (the weights, and all that --resume needs),
@@ -68,19 +74,28 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
         .args([
             device_flag(
                 "auto",
-                "Where to train: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N",
+                format!(
+                    "Where to train: auto ({}), cpu, cuda or cuda:N",
+                    task.auto_meaning()
+                ),
             ),
             count_flag(
                 "epochs",
-                "How often to go through the training images [default: 24]",
+                format!(
+                    "How often to go through the training images [default: {}]",
+                    task.epochs
+                ),
             ),
-            count_flag("batch-size", "Images in a training step [default: 64]"),
+            count_flag(
+                "batch-size",
+                format!("Images in a training step [default: {}]", task.batch_size),
+            ),
             Arg::new("lr")
                 .long("lr")
                 .value_name("X")
                 .value_parser(learning_rate)
                 .allow_negative_numbers(true)
-                .help("The highest learning rate [default: 0.002]"),
+                .help(format!("The highest learning rate [default: {}]", task.lr)),
             Arg::new("seed")
                 .long("seed")
                 .value_name("N")
@@ -99,7 +114,10 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
                 .long("out")
                 .value_name("DIR")
                 .value_parser(value_parser!(PathBuf))
-                .help("Where the results go [default: runs/mnist, or the folder of --resume]"),
+                .help(format!(
+                    "Where the results go [default: runs/{}, or the folder of --resume]",
+                    task.name
+                )),
             Arg::new("resume")
                 .long("resume")
                 .value_name("FILE")
@@ -109,17 +127,18 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
                 .long("data")
                 .value_name("DIR")
                 .value_parser(value_parser!(PathBuf))
-                .help("A folder with MNIST's files instead of the built-in digits"),
+                .help(task.data),
             count_flag("limit", "Trains on so many images only, for a quick try"),
         ])
 }
 
 fn predict() -> Command {
     Command::new("predict")
-        .about("Reads handwritten digits in PNG files of 28 x 28 pixels")
+        .about("Reads handwritten digits in PNG files, as large as those that the network was trained on")
         .after_help(
             "\
-The network knows light digits on a dark ground, as MNIST's. An image whose edge is mostly light
+A network of `train mnist` takes 28 x 28 pixels, one of `train digits` 8 x 8. Both know light digits on
+a dark ground. An image whose edge is mostly light
 is taken for dark on light and inverted, with a note.",
         )
         .args([
@@ -128,10 +147,10 @@ is taken for dark on light and inverted, with a note.",
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
                 .required(true)
-                .help("A model.safetensors of `train mnist`"),
+                .help("A model.safetensors of `train mnist` or `train digits`"),
             device_flag(
                 "auto",
-                "Where to compute: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N",
+                "Where to compute: auto (as the training's), cpu, cuda or cuda:N",
             ),
             Arg::new("json")
                 .long("json")
@@ -192,7 +211,7 @@ FIRECLAY_VIRTUAL_GPUS=2 puts two virtual GPUs, which run on the CPU, in the plac
         ])
 }
 
-fn device_flag(default: &'static str, help: &'static str) -> Arg {
+fn device_flag(default: &'static str, help: impl Into<StyledStr>) -> Arg {
     Arg::new("device")
         .long("device")
         .value_name("DEVICE")
@@ -209,7 +228,7 @@ fn threads_flag() -> Arg {
         .help("Threads that compute [default: one for each CPU]")
 }
 
-fn count_flag(name: &'static str, help: &'static str) -> Arg {
+fn count_flag(name: &'static str, help: impl Into<StyledStr>) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("N")
@@ -263,11 +282,10 @@ pub(crate) fn given<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name
     optional(matches, name).expect("clap has checked that the flag is there")
 }
 
-/// The device that `--device` names, if it is available.
-pub(crate) fn device(name: &str) -> Result<Device, Failure> {
+/// The device that `--device` names, if it is available; `auto` says what "auto" means.
+pub(crate) fn device(name: &str, auto: impl FnOnce() -> Device) -> Result<Device, Failure> {
     if name == "auto" {
-        // Every network here has ops that have no CUDA kernel yet.
-        return Ok(Device::Cpu);
+        return Ok(auto());
     }
     let device = name.into_device().map_err(|_| {
         let expected = "expected auto, cpu, cuda or cuda:N as in cuda:1";

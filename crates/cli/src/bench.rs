@@ -7,6 +7,7 @@ mod op_loads;
 mod stopwatch;
 
 use clap::ArgMatches;
+use fireclay::Device;
 
 use crate::arguments::{self, given, optional};
 use crate::failure::Failure;
@@ -34,7 +35,7 @@ impl Request {
 }
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
-    let device = arguments::device(&request.device)?;
+    let device = arguments::device(&request.device, || Device::Cpu)?;
     arguments::set_threads(request.threads);
     fireclay::manual_seed(0);
     let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list);

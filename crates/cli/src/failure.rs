@@ -47,11 +47,13 @@ pub(crate) enum Failure {
 
     /// Ctrl-C, or a request to terminate.
     #[error(
-        "interrupted {}; to go on: fireclay train mnist --resume {}",
+        "interrupted {}; to go on: fireclay {command} --resume {}",
         after(*epoch, *batch),
         shell_word(checkpoint)
     )]
     Interrupted {
+        /// As in "train mnist".
+        command: String,
         /// The epoch under way, counted from 0.
         epoch: u64,
         /// Its batches that are done.

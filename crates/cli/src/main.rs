@@ -9,6 +9,7 @@ mod interrupt;
 mod model;
 mod picture;
 mod predict;
+mod task;
 mod train;
 
 use std::io::Write;
@@ -37,7 +38,9 @@ fn main() -> ExitCode {
     };
     exit_code(match matches.subcommand() {
         Some(("train", matches)) => match matches.subcommand() {
-            Some(("mnist", matches)) => train::run(&train::Request::of(matches)),
+            Some((name, matches)) if let Some(task) = task::Task::find(name) => {
+                train::run(&train::Request::of(task, matches))
+            }
             _ => unreachable!("clap asks for a subcommand"),
         },
         Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),

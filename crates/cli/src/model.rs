@@ -57,3 +57,30 @@ impl Module for DigitNet {
         self.output.forward(&x)
     }
 }
+
+/// Three fully connected layers, cut at zero between them: images `[n, 1, 8, 8]` to scores `[n, 10]`.
+#[derive(Module)]
+pub(crate) struct DigitMlp {
+    hidden1: nn::Linear,
+    hidden2: nn::Linear,
+    output: nn::Linear,
+}
+
+impl DigitMlp {
+    /// A network with random weights.
+    pub(crate) fn new() -> Result<DigitMlp> {
+        Ok(DigitMlp {
+            hidden1: nn::Linear::new(8 * 8, 128)?,
+            hidden2: nn::Linear::new(128, 64)?,
+            output: nn::Linear::new(64, DIGITS)?,
+        })
+    }
+}
+
+impl Module for DigitMlp {
+    fn forward(&self, images: &Tensor) -> Result<Tensor> {
+        let x = self.hidden1.forward(&images.flatten(1, -1)?)?.relu()?;
+        let x = self.hidden2.forward(&x)?.relu()?;
+        self.output.forward(&x)
+    }
+}

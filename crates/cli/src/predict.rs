@@ -4,16 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
-use fireclay::data::mnist::image_from_pixels;
+use fireclay::checkpoint::Checkpoint;
 use fireclay::prelude::*;
 use fireclay::{checkpoint, inference_mode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{self, given};
 use crate::failure::Failure;
-use crate::model::{DIGITS, DigitNet};
-use crate::picture::contact_sheet::SIDE;
+use crate::model::DIGITS;
 use crate::picture::digit_image::read_png;
+use crate::task::{TASKS, Task};
 
 /// What the command line asks for.
 pub(crate) struct Request {
@@ -36,20 +36,22 @@ impl Request {
 }
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
-    let device = arguments::device(&request.device)?;
-    let model = DigitNet::new()?;
-    checkpoint::load(&request.checkpoint)?.load_into("the digit network", &model.state_dict())?;
+    let saved = checkpoint::load(&request.checkpoint)?;
+    let task = task_of(&saved);
+    let device = arguments::device(&request.device, || task.auto_device())?;
+    let model = (task.model)()?;
+    saved.load_into(task.model_name, &model.state_dict())?;
     model.to(device)?;
     model.eval();
     // All images are read before the first answer: a wrong path is told at once.
     let images = request
         .images
         .iter()
-        .map(|path| Digit::read(path))
+        .map(|path| Digit::read(path, task.side))
         .collect::<Result<Vec<Digit<'_>>, Failure>>()?;
     let mut output = std::io::stdout().lock();
     for image in images {
-        let pixels = image_from_pixels(&image.pixels, SIDE, SIDE)?;
+        let pixels = (task.input)(&image.pixels)?;
         let probabilities = inference_mode(|| {
             let scores = model.forward(&pixels.unsqueeze(0)?.to(device)?)?;
             scores.softmax(1)?.to_vec::<f32>()
@@ -78,19 +80,29 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the checkpoint says that it is of. Weights alone are taken for MNIST's: loading them says what is missing.
+fn task_of(saved: &Checkpoint) -> &'static Task {
+    let command = saved
+        .training()
+        .map(|training| &training["extra"]["command"]);
+    let is_of = |task: &&Task| command.and_then(Value::as_str) == Some(&task.command());
+    TASKS.iter().find(is_of).unwrap_or(&TASKS[0])
+}
+
 /// An image as the network knows it: light on dark.
 struct Digit<'a> {
     path: &'a Path,
-    pixels: [u8; SIDE * SIDE],
+    /// Row by row, as many rows as columns.
+    pixels: Vec<u8>,
     is_inverted: bool,
 }
 
 impl Digit<'_> {
-    fn read(path: &Path) -> Result<Digit<'_>, Failure> {
-        let mut pixels = read_png(path)?;
-        let is_inverted = has_light_edge(&pixels);
+    fn read(path: &Path, side: usize) -> Result<Digit<'_>, Failure> {
+        let mut pixels = read_png(path, side)?;
+        let is_inverted = has_light_edge(&pixels, side);
         if is_inverted {
-            pixels = pixels.map(|value| 255 - value);
+            pixels.iter_mut().for_each(|value| *value = 255 - *value);
             eprintln!(
                 "note: {} is dark on light: inverted, since the network knows light digits on dark",
                 path.display()
@@ -105,9 +117,9 @@ impl Digit<'_> {
 }
 
 /// Whether the outermost pixels, which are background, are light on average.
-fn has_light_edge(pixels: &[u8; SIDE * SIDE]) -> bool {
-    let is_edge = |place: usize| place.is_multiple_of(SIDE - 1);
-    let edge = (0..SIDE * SIDE).filter(|place| is_edge(place / SIDE) || is_edge(place % SIDE));
+fn has_light_edge(pixels: &[u8], side: usize) -> bool {
+    let is_edge = |place: usize| place.is_multiple_of(side - 1);
+    let edge = (0..side * side).filter(|place| is_edge(place / side) || is_edge(place % side));
     let (sum, count) = edge.fold((0u32, 0), |(sum, count), place| {
         (sum + u32::from(pixels[place]), count + 1)
     });
@@ -128,12 +140,13 @@ mod tests {
 
     #[test]
     fn the_edge_tells_the_polarity() {
+        const SIDE: usize = 28;
         let mut pixels = [0; SIDE * SIDE];
         for row in 8..20 {
             pixels[row * SIDE + 4..][..20].fill(255);
         }
-        assert!(!has_light_edge(&pixels));
-        assert!(has_light_edge(&pixels.map(|value| 255 - value)));
+        assert!(!has_light_edge(&pixels, SIDE));
+        assert!(has_light_edge(&pixels.map(|value| 255 - value), SIDE));
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! `fireclay train mnist`: from flags to a trained network in a folder.
+//! `fireclay train`: from flags to a trained network in a folder.
 //!
 //! Note [Same bits]
 //! `model.safetensors` holds nothing that depends on time, place, threads or workers: the same settings
 //! and data give the same bytes, whether the run was interrupted or not. What was measured by the clock goes to
 //! `metrics.jsonl` alone.
 
-mod digits;
+mod images;
 mod metrics;
 mod report;
 mod run_folder;
 mod session;
 mod settings;
+mod tally;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ use crate::arguments::{self, given, optional};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::picture::contact_sheet::{Prediction, contact_sheet};
-use digits::Digits;
+use crate::task::Task;
+use images::Images;
 use metrics::{Evaluation, Timing};
 use report::Report;
 use run_folder::RunFolder;
@@ -35,6 +37,7 @@ const MOST_SHOWN: usize = 100;
 
 /// What the command line asks for.
 pub(crate) struct Request {
+    task: &'static Task,
     device: String,
     flags: Flags,
     threads: Option<usize>,
@@ -45,8 +48,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn of(matches: &ArgMatches) -> Request {
+    pub(crate) fn of(task: &'static Task, matches: &ArgMatches) -> Request {
         Request {
+            task,
             device: given(matches, "device"),
             flags: Flags::of(matches),
             threads: optional(matches, "threads"),
@@ -58,19 +62,20 @@ impl Request {
     }
 
     /// The folder of results.
-    fn out(&self) -> &Path {
+    fn out(&self) -> PathBuf {
         match (&self.out, self.resume.as_deref().and_then(Path::parent)) {
-            (Some(out), _) => out,
-            (None, Some(folder)) if folder == Path::new("") => Path::new("."),
-            (None, Some(folder)) => folder,
-            (None, None) => Path::new("runs/mnist"),
+            (Some(out), _) => out.clone(),
+            (None, Some(folder)) if folder == Path::new("") => PathBuf::from("."),
+            (None, Some(folder)) => folder.into(),
+            (None, None) => Path::new("runs").join(self.task.name),
         }
     }
 }
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     // All that can be wrong is looked at before anything is written.
-    let device = arguments::device(&request.device)?;
+    let task = request.task;
+    let device = arguments::device(&request.device, || task.auto_device())?;
     arguments::set_threads(request.threads);
     let saved = request
         .resume
@@ -78,24 +83,24 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         .map(checkpoint::load)
         .transpose()?;
     let settings = match (&request.resume, &saved) {
-        (Some(path), Some(saved)) => Settings::saved(path, saved, &request.flags)?,
-        _ => Settings::new(&request.flags),
+        (Some(path), Some(saved)) => Settings::saved(task, path, saved, &request.flags)?,
+        _ => Settings::new(task, &request.flags),
     };
-    let digits = Digits::load(request.data.as_deref(), &settings)?;
-    let mut session = Session::new(settings, &digits, device, request.workers)?;
+    let images = Images::load(task, request.data.as_deref(), &settings)?;
+    let mut session = Session::new(settings, &images, device, request.workers)?;
     if let (Some(path), Some(saved)) = (&request.resume, &saved) {
         session.resume(path, saved)?;
     }
-    let folder = RunFolder::open(request.out(), request.resume.as_deref())?;
+    let folder = RunFolder::open(&request.out(), request.resume.as_deref())?;
     let mut timings = folder.timings(session.epochs());
     drop(saved);
 
-    let mut report = Report::begin(&session, &digits, &folder);
+    let mut report = Report::begin(&session, &images, &folder);
     interrupt::watch();
     while session.epochs().len() < session.settings().epochs {
         run_epoch(&mut session, &folder, &mut timings, &mut report)?;
     }
-    finish(&session, &digits, &folder, &report)
+    finish(&session, &images, &folder, &report)
 }
 
 /// Trains one epoch, or what is left of it, and saves.
@@ -111,7 +116,7 @@ fn run_epoch(
     let mut batches = session.batches()?;
     while let Some(batch) = batches.next() {
         samples += session.step(batch?)?;
-        report.step(session, samples as f64 / start.elapsed().as_secs_f64());
+        report.step(session, samples as f64 / start.elapsed().as_secs_f64())?;
         if interrupt::requested() && batches.remaining() > 0 {
             drop(batches);
             report.end();
@@ -143,6 +148,7 @@ fn interrupted(
     save(session, folder, timings)?;
     let position = session.position();
     Ok(Failure::Interrupted {
+        command: session.task().command(),
         epoch: position.epoch,
         batch: position.batch,
         checkpoint: folder.checkpoint(),
@@ -151,19 +157,19 @@ fn interrupted(
 
 fn save(session: &Session, folder: &RunFolder, timings: &[Option<Timing>]) -> Result<(), Failure> {
     folder.keep_previous_run()?;
-    session.state().save(folder.checkpoint())?;
+    session.state()?.save(folder.checkpoint())?;
     folder.write_metrics(session.epochs(), timings)
 }
 
 /// The last evaluation: the pictures and the line on standard output.
 fn finish(
     session: &Session,
-    digits: &Digits,
+    images: &Images,
     folder: &RunFolder,
     report: &Report,
 ) -> Result<(), Failure> {
     let evaluation = session.evaluate()?;
-    let sheet = sheet(session, digits, &evaluation)?;
+    let sheet = sheet(session, images, &evaluation)?;
     folder.write_predictions(&sheet)?;
     report.finish(folder);
     let (right, total) = (evaluation.right(), evaluation.answers.len());
@@ -174,13 +180,13 @@ fn finish(
 }
 
 /// The contact sheet: the wrong answers, then right ones.
-fn sheet(session: &Session, digits: &Digits, evaluation: &Evaluation) -> Result<Vec<u8>, Failure> {
+fn sheet(session: &Session, images: &Images, evaluation: &Evaluation) -> Result<Vec<u8>, Failure> {
     let mut shown = Vec::new();
     for wanted in [false, true] {
         for (place, answer) in evaluation.answers.iter().enumerate() {
             if answer.is_right() == wanted && shown.len() < MOST_SHOWN {
                 shown.push(Prediction {
-                    image: digits.test_image(place)?,
+                    image: images.test_image(place)?,
                     truth: answer.truth,
                     predicted: answer.predicted,
                     confidence: answer.confidence,

@@ -36,6 +36,11 @@ impl Device {
         CURRENT_CUDA.replace(ordinal)
     }
 
+    /// The ordinal of the current CUDA device of this thread.
+    pub fn current_cuda() -> usize {
+        CURRENT_CUDA.get()
+    }
+
     /// Whether it is the host.
     pub fn is_cpu(self) -> bool {
         self == Device::Cpu

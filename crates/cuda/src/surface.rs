@@ -96,10 +96,7 @@ pub fn device_count() -> usize {
 
 /// The ordinal of the current device of this thread (`torch.cuda.current_device`).
 pub fn current_device() -> usize {
-    match Device::cuda() {
-        Device::Cuda(ordinal) => ordinal,
-        Device::Cpu => 0,
-    }
+    Device::current_cuda()
 }
 
 /// Makes a device the current one of this thread: the one that `"cuda"` means (`torch.cuda.set_device`).

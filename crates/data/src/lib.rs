@@ -23,6 +23,7 @@
 pub mod augment;
 pub mod collate;
 pub mod dataset;
+pub mod digits;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
@@ -33,6 +34,7 @@ pub mod split;
 pub use augment::Augment;
 pub use collate::{Collatable, Collate, DefaultCollate};
 pub use dataset::{ConcatDataset, Dataset, Map, Subset, TensorDataset};
+pub use digits::Digits;
 pub use fireclay_core::LoaderState;
 pub use loader::{Builder, DataLoader, Epoch};
 pub use mnist::Mnist;

@@ -75,25 +75,47 @@
 //! # }
 //! ```
 //!
+//! # Devices
+//!
+//! A factory takes the device last: a [`Device`], its name, or `None` for the default device, which is the CPU until
+//! [`set_default_device`] or, on one thread and for a scope, [`default_device`] says otherwise. Layers made without a
+//! config are on the default device. Ops run where their tensors are and never look at it.
+//!
+//! ```
+//! use fireclay::prelude::*;
+//! use fireclay::nn;
+//!
+//! # fn main() -> Result<()> {
+//! let x = {
+//!     let _guard = fireclay::default_device("cpu")?; // or "cuda:1"
+//!     let layer = nn::Linear::new(4, 2)?;
+//!     layer.forward(&Tensor::ones(&[3, 4], None)?)?
+//! };
+//! assert_eq!(x.device(), Device::Cpu);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Where things are
 //!
 //! - Tensors, autograd, formulas: here at the root. Ops are methods of [`Tensor`].
 //! - [`nn`]: modules, layers, losses, initialisation.
 //! - [`optim`]: optimizers, schedules, clipping.
-//! - [`data`]: datasets, samplers, the loader, MNIST.
+//! - [`data`]: datasets, samplers, the loader, MNIST and the small digits.
 //! - [`checkpoint`]: safetensors files and training states.
 //! - [`cuda`]: devices and their memory.
 //! - [`op`], [`function`], [`dispatch`]: what an op of your own is made of.
 #![forbid(unsafe_code)]
 
 pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_threads};
-pub use fireclay_tensor::device::check_available;
+pub use fireclay_tensor::device::{check_available, default_device, set_default_device};
 pub use fireclay_tensor::{
-    AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Element,
-    Error, Formula, Generator, HookHandle, IntoDevice, Layout, Operand, Origin, Pool2d, Reduction,
-    Result, RngState, Scalar, Shape, StateDict, Tensor, default_generator, dispatch, enable_grad,
-    function, grad, grad_with, inference_mode, is_grad_enabled, is_inference_mode, manual_seed,
-    no_grad, op, set_grad_enabled,
+    AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy, DType, DefaultDeviceGuard,
+    Device, DeviceOrDefault, Element, Error, Formula, Generator, HookHandle, IntoDevice, Layout,
+    Operand, Origin, Pool2d, Reduction, Result, RngState, Scalar, Shape, StateDict, Tensor,
+    ThreadDevices, default_generator, dispatch, enable_grad, function, get_default_device, grad,
+    grad_with, inference_mode, is_grad_enabled, is_inference_mode, manual_seed, no_grad, op,
+    set_grad_enabled,
 };
 
 /// Modules, layers, losses, initialisation (`torch.nn`).

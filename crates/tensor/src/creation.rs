@@ -1,6 +1,8 @@
 //! Factories: tensors from numbers, slices and rules.
 
-use fireclay_core::{DType, Element, Error, IntoDevice, Layout, Origin, Result, Scalar, Shape};
+use fireclay_core::{
+    DType, DeviceOrDefault, Element, Error, Layout, Origin, Result, Scalar, Shape,
+};
 
 use crate::device;
 use crate::dispatch;
@@ -14,7 +16,7 @@ impl Tensor {
     pub fn from_slice<T: Element>(
         elements: &[T],
         shape: &[usize],
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         let shape = Shape::new(shape);
         if shape.checked_numel() != Some(elements.len()) {
@@ -30,7 +32,7 @@ impl Tensor {
 
     /// A zero-dim tensor of one number.
     #[track_caller]
-    pub fn scalar<T: Element>(value: T, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn scalar<T: Element>(value: T, device: impl DeviceOrDefault) -> Result<Tensor> {
         Tensor::from_slice(&[value], &[], device)
     }
 
@@ -41,7 +43,7 @@ impl Tensor {
         bytes: &[u8],
         shape: &[usize],
         dtype: DType,
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         let shape = Shape::new(shape);
         let expected = shape
@@ -65,8 +67,8 @@ impl Tensor {
 
     /// Elements of unspecified value (`torch.empty`).
     #[track_caller]
-    pub fn empty(shape: &[usize], dtype: DType, device: impl IntoDevice) -> Result<Tensor> {
-        let device = device.into_device()?;
+    pub fn empty(shape: &[usize], dtype: DType, device: impl DeviceOrDefault) -> Result<Tensor> {
+        let device = device.device_or_default()?;
         device::check_available(device)?;
         let meta = OutputMeta {
             layout: Layout::contiguous(Shape::new(shape)),
@@ -80,7 +82,7 @@ impl Tensor {
     pub fn full(
         shape: &[usize],
         value: impl Into<Scalar>,
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         let value = value.into();
         Tensor::full_of(shape, value, value.dtype(), device)
@@ -92,7 +94,7 @@ impl Tensor {
         shape: &[usize],
         value: impl Into<Scalar>,
         dtype: DType,
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         let tensor = Tensor::empty(shape, dtype, device)?;
         tensor.fill_(value)?;
@@ -101,13 +103,13 @@ impl Tensor {
 
     /// Zeros, f32 (`torch.zeros`).
     #[track_caller]
-    pub fn zeros(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+    pub fn zeros(shape: &[usize], device: impl DeviceOrDefault) -> Result<Tensor> {
         Tensor::full(shape, 0.0, device)
     }
 
     /// Ones, f32 (`torch.ones`).
     #[track_caller]
-    pub fn ones(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+    pub fn ones(shape: &[usize], device: impl DeviceOrDefault) -> Result<Tensor> {
         Tensor::full(shape, 1.0, device)
     }
 
@@ -141,7 +143,7 @@ impl Tensor {
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
         step: impl Into<Scalar>,
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         let (start, end, step) = (start.into(), end.into(), step.into());
         let nowhere = || {
@@ -174,7 +176,7 @@ impl Tensor {
     #[track_caller]
     fn from_rule<T: Element>(
         numel: usize,
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
         rule: impl Fn(usize) -> T,
     ) -> Result<Tensor> {
         let tensor = Tensor::empty(&[numel], T::DTYPE, device)?;
@@ -187,7 +189,12 @@ impl Tensor {
 
     /// `steps` numbers from `start` to `end`, both included, f32 (`torch.linspace`).
     #[track_caller]
-    pub fn linspace(start: f64, end: f64, steps: usize, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn linspace(
+        start: f64,
+        end: f64,
+        steps: usize,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
         let step = if steps > 1 {
             (end - start) / (steps - 1) as f64
         } else {
@@ -206,7 +213,7 @@ impl Tensor {
 
     /// The identity matrix, f32 (`torch.eye`).
     #[track_caller]
-    pub fn eye(size: usize, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn eye(size: usize, device: impl DeviceOrDefault) -> Result<Tensor> {
         let tensor = Tensor::zeros(&[size, size], device)?;
         storage::fill_with(&tensor.0.storage, |elements: &mut [f32]| {
             elements

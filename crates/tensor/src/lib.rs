@@ -22,7 +22,8 @@ pub use autograd::{
 };
 pub use cuda_call::CudaCall;
 pub use fireclay_core::{
-    DType, Device, Element, Error, IntoDevice, Layout, Made, Operand, Origin, Result, Scalar, Shape,
+    DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, IntoDevice, Layout, Made,
+    Operand, Origin, Result, Scalar, Shape, ThreadDevices, get_default_device,
 };
 pub use fireclay_core::{as_one_call, call_site, called_from};
 pub use fireclay_cuda::Purpose;

@@ -2,14 +2,10 @@
 
 use super::font;
 
-/// Rows and columns of a digit.
-pub(crate) const SIDE: usize = 28;
-
 /// Digits in a row of the sheet.
 const COLUMNS: usize = 10;
-/// Pixels of the sheet for one pixel of a digit.
-const ZOOM: usize = 3;
-const DIGIT: usize = SIDE * ZOOM;
+/// Pixels of the sheet for a digit, at most: its own pixels are enlarged by a whole number.
+const DIGIT: usize = 84;
 /// From one digit to the next: room for "4 (true 9)" below.
 const PITCH_X: usize = 130;
 const PITCH_Y: usize = 150;
@@ -31,9 +27,9 @@ const RED: Rgb = [200, 30, 40];
 
 /// A digit and what the model said of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Prediction<'a> {
-    /// Pixels row by row, 0 is background and 255 is ink.
-    pub(crate) image: &'a [u8; SIDE * SIDE],
+pub(crate) struct Prediction {
+    /// Pixels row by row, as many rows as columns, 0 is background and 255 is ink.
+    pub(crate) image: Vec<u8>,
     /// The label.
     pub(crate) truth: u8,
     /// The model's answer.
@@ -110,19 +106,22 @@ impl Canvas {
 
     /// The digit with its frame and captions, centred on `center_x`, its upper edge at `top`.
     fn prediction(&mut self, center_x: usize, top: usize, prediction: &Prediction) {
-        let left = center_x - DIGIT / 2;
+        let side = prediction.image.len().isqrt().max(1);
+        let zoom = (DIGIT / side).max(1);
+        let size = side * zoom;
+        let left = center_x - size / 2;
         let is_right = prediction.truth == prediction.predicted;
         let (frame, frame_color) = if is_right { (THIN, LINE) } else { (THICK, RED) };
         self.rectangle(
             left - frame,
             top - frame,
-            DIGIT + 2 * frame,
-            DIGIT + 2 * frame,
+            size + 2 * frame,
+            size + 2 * frame,
             frame_color,
         );
         for (position, &ink) in prediction.image.iter().enumerate() {
-            let (x, y) = (left + position % SIDE * ZOOM, top + position / SIDE * ZOOM);
-            self.rectangle(x, y, ZOOM, ZOOM, [255 - ink; 3]);
+            let (x, y) = (left + position % side * zoom, top + position / side * zoom);
+            self.rectangle(x, y, zoom, zoom, [255 - ink; 3]);
         }
 
         let (caption, color) = if is_right {
@@ -189,6 +188,9 @@ fn percent(probability: f32) -> String {
 mod tests {
     use super::*;
 
+    const SIDE: usize = 28;
+    const ZOOM: usize = 3;
+
     /// A digit drawn with the font's glyph.
     fn digit(class: u8) -> [u8; SIDE * SIDE] {
         let mut image = [0; SIDE * SIDE];
@@ -222,7 +224,7 @@ mod tests {
                 let truth = (position % 10) as u8;
                 let predicted = if position == 12 { 7 } else { truth };
                 Prediction {
-                    image: &images[position % 10],
+                    image: images[position % 10].to_vec(),
                     truth,
                     predicted,
                     confidence: 0.875,

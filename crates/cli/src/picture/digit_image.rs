@@ -5,24 +5,22 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use super::contact_sheet::SIDE;
-
-/// What the decoder may allocate: the image needs 6 KB at most, the rest is for text and profiles, which are ignored.
+/// What the decoder may allocate: an image needs a few KB, the rest is for text and profiles, which are ignored.
 const DECODER_LIMIT_NBYTES: usize = 1 << 20;
 
-/// The grey values, row by row, of a PNG file of 28 by 28 pixels of any PNG colour type and depth.
+/// The grey values, row by row, of a PNG file of `side` by `side` pixels of any PNG colour type and depth.
 ///
 /// Colours become grey by the luma of ITU-R BT.601 (as Pillow's mode "L"), 16 bits become 8, and what is transparent
-/// becomes black, which is MNIST's background.
+/// becomes black, which is the background of the digits.
 ///
 /// # Errors
 /// The file cannot be read, is not a whole PNG file, or has another size.
-pub(crate) fn read_png(path: &Path) -> Result<[u8; SIDE * SIDE], DigitImageError> {
+pub(crate) fn read_png(path: &Path, side: usize) -> Result<Vec<u8>, DigitImageError> {
     let file = File::open(path).map_err(|cause| DigitImageError::Unreadable {
         path: path.into(),
         cause,
     })?;
-    decode(BufReader::new(file), path)
+    decode(BufReader::new(file), path, side)
 }
 
 /// Why a file is not an image of a digit.
@@ -36,16 +34,21 @@ pub(crate) enum DigitImageError {
         cause: png::DecodingError,
     },
     #[error(
-        "{path:?} has {width} x {height} pixels, expected {SIDE} x {SIDE}; scale the image, one white digit on black"
+        "{path:?} has {width} x {height} pixels, expected {side} x {side}; scale the image, one white digit on black"
     )]
     WrongSize {
         path: PathBuf,
         width: u32,
         height: u32,
+        side: usize,
     },
 }
 
-fn decode(input: impl BufRead + Seek, path: &Path) -> Result<[u8; SIDE * SIDE], DigitImageError> {
+fn decode(
+    input: impl BufRead + Seek,
+    path: &Path,
+    side: usize,
+) -> Result<Vec<u8>, DigitImageError> {
     let failed = |cause| match cause {
         png::DecodingError::IoError(cause) if cause.kind() != io::ErrorKind::UnexpectedEof => {
             DigitImageError::Unreadable {
@@ -69,20 +72,21 @@ fn decode(input: impl BufRead + Seek, path: &Path) -> Result<[u8; SIDE * SIDE], 
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let header = decoder.read_header_info().map_err(failed)?;
     let (width, height) = header.size();
-    if (width as usize, height as usize) != (SIDE, SIDE) {
+    if (width as usize, height as usize) != (side, side) {
         return Err(DigitImageError::WrongSize {
             path: path.into(),
             width,
             height,
+            side,
         });
     }
 
     let mut reader = decoder.read_info().map_err(failed)?;
-    let mut bytes = vec![0; 4 * SIDE * SIDE];
+    let mut bytes = vec![0; 4 * side * side];
     let info = reader.next_frame(&mut bytes).map_err(failed)?;
     reader.finish().map_err(failed)?;
     let samples = info.color_type.samples();
-    let mut grey = [0; SIDE * SIDE];
+    let mut grey = vec![0; side * side];
     for (grey, pixel) in grey.iter_mut().zip(bytes.chunks_exact(samples)) {
         *grey = match *pixel {
             [value] => value,
@@ -129,8 +133,10 @@ mod tests {
         file
     }
 
-    fn read(file: &[u8]) -> Result<[u8; SIDE * SIDE], DigitImageError> {
-        decode(io::Cursor::new(file), Path::new("digit.png"))
+    const SIDE: usize = 28;
+
+    fn read(file: &[u8]) -> Result<Vec<u8>, DigitImageError> {
+        decode(io::Cursor::new(file), Path::new("digit.png"), SIDE)
     }
 
     const DIGIT: (u32, u32) = (28, 28);
@@ -278,7 +284,7 @@ mod tests {
             folder.path().join("missing.png"),
             folder.path().to_path_buf(),
         ] {
-            let error = read_png(&path).unwrap_err();
+            let error = read_png(&path, SIDE).unwrap_err();
             assert!(
                 matches!(error, DigitImageError::Unreadable { .. }),
                 "{error}"
@@ -291,10 +297,10 @@ mod tests {
             file(DIGIT, (ColorType::Grayscale, BitDepth::Eight), |_| [5]),
         )
         .unwrap();
-        assert_eq!(read_png(&path).unwrap(), [5; SIDE * SIDE]);
+        assert_eq!(read_png(&path, SIDE).unwrap(), [5; SIDE * SIDE]);
         std::fs::write(&path, "GIF89a and more").unwrap();
         assert!(matches!(
-            read_png(&path).unwrap_err(),
+            read_png(&path, SIDE).unwrap_err(),
             DigitImageError::NotPng { .. }
         ));
     }

@@ -1,21 +1,29 @@
 //! What is told on standard error while training: a header, a progress bar on terminals, a line an epoch.
 
+use std::time::{Duration, Instant};
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::digits::Digits;
+use super::images::Images;
 use super::metrics::Timing;
 use super::run_folder::RunFolder;
 use super::session::Session;
+use crate::failure::Failure;
 
 /// Tells how training goes.
 pub(crate) struct Report {
     /// Hidden unless standard error is a terminal.
     bar: ProgressBar,
+    /// When the sums were read last.
+    read: Instant,
 }
+
+/// How long a shown loss stays, at least.
+const BETWEEN_READS: Duration = Duration::from_millis(100);
 
 impl Report {
     /// Tells what is about to happen.
-    pub(crate) fn begin(session: &Session, digits: &Digits, folder: &RunFolder) -> Report {
+    pub(crate) fn begin(session: &Session, images: &Images, folder: &RunFolder) -> Report {
         let settings = session.settings();
         eprintln!(
             "device {}, {}, seed {}, {} parameters, {} training and {} test images",
@@ -23,8 +31,8 @@ impl Report {
             counted(fireclay::num_threads(), "thread", "threads"),
             settings.seed,
             grouped(session.num_parameters()),
-            grouped(digits.train_len()),
-            grouped(digits.test_len()),
+            grouped(images.train_len()),
+            grouped(images.test_len()),
         );
         eprintln!(
             "{} of {} of {}, learning rate up to {:?}, results in {}",
@@ -50,7 +58,10 @@ impl Report {
         if let Ok(style) = style {
             bar.set_style(style.progress_chars("=> "));
         }
-        Report { bar }
+        Report {
+            bar,
+            read: Instant::now(),
+        }
     }
 
     /// An epoch begins.
@@ -63,14 +74,27 @@ impl Report {
     }
 
     /// A step was made; training went through so many samples a second.
-    pub(crate) fn step(&self, session: &Session, samples_per_second: f64) {
-        let running = session.running();
+    ///
+    /// # Errors
+    /// The sums, which are read where they are to be shown, say that training diverged.
+    pub(crate) fn step(
+        &mut self,
+        session: &Session,
+        samples_per_second: f64,
+    ) -> Result<(), Failure> {
         self.bar.inc(1);
+        // Reading waits for the device: not after each step, and not for nobody.
+        if self.bar.is_hidden() || self.read.elapsed() < BETWEEN_READS {
+            return Ok(());
+        }
+        let running = session.running()?;
+        self.read = Instant::now();
         self.bar.set_message(format!(
             "loss {:.4}  accuracy {:.4}  {samples_per_second:.0} samples/s",
             running.loss(),
             running.accuracy()
         ));
+        Ok(())
     }
 
     /// An epoch has ended.

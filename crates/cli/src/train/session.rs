@@ -9,14 +9,13 @@ use fireclay::prelude::*;
 use fireclay::{CrossEntropy, StateDict, default_generator};
 use serde_json::{Map, Value, json};
 
-use super::digits::{Digits, Samples};
+use super::images::{Images, Samples};
 use super::metrics::{Answer, EpochResult, Evaluation, Running};
 use super::settings::{Settings, foreign};
+use super::tally::Tally;
 use crate::failure::Failure;
-use crate::model::{DIGITS, DigitNet};
-
-/// What the checkpoints of these sessions say that they are of.
-pub(crate) const COMMAND: &str = "train mnist";
+use crate::model::DIGITS;
+use crate::task::Task;
 
 /// The share of all steps in which the learning rate rises.
 const WARMUP_SHARE: f64 = 0.15;
@@ -26,41 +25,53 @@ const WEIGHT_DECAY: f64 = 0.02;
 
 /// Training under way.
 pub(crate) struct Session {
+    task: &'static Task,
     settings: Settings,
     fingerprint: String,
     device: Device,
     loader: DataLoader<Samples>,
-    test: Vec<(Tensor, Tensor)>,
-    model: DigitNet,
+    test: Vec<TestBatch>,
+    model: Box<dyn Module>,
     optimizer: AdamW,
     scheduler: Scheduler<SequentialLR>,
     /// The next batch.
     position: LoaderState,
-    running: Running,
+    tally: Tally,
     epochs: Vec<EpochResult>,
+}
+
+/// Images to test on: on the device, and the labels here too.
+struct TestBatch {
+    images: Tensor,
+    targets: Tensor,
+    labels: Vec<i64>,
 }
 
 impl Session {
     /// The start of a run.
     pub(crate) fn new(
         settings: Settings,
-        digits: &Digits,
+        images: &Images,
         device: Device,
         workers: usize,
     ) -> Result<Session, Failure> {
         fireclay::manual_seed(settings.seed);
-        let loader = DataLoader::builder(digits.train())
+        let loader = DataLoader::builder(images.train())
             .batch_size(settings.batch_size)
             .shuffle(true)
             .seed(settings.seed)
             .workers(workers)
             .build()?;
         let mut test = Vec::new();
-        for (images, labels) in digits.test_batches()? {
-            test.push((images.to(device)?, labels));
+        for (images, labels) in images.test_batches()? {
+            test.push(TestBatch {
+                images: images.to(device)?,
+                targets: labels.to(device)?,
+                labels: labels.to_vec()?,
+            });
         }
-        // Drawn on the CPU, so that all devices start from the same weights.
-        let model = DigitNet::new()?;
+        let task = images.task();
+        let model = (task.model)()?;
         model.to(device)?;
         let options = AdamWOptions {
             lr: settings.lr,
@@ -72,8 +83,9 @@ impl Session {
         let warmup = (steps as f64 * WARMUP_SHARE) as u64;
         let scheduler = Scheduler::new(&mut optimizer, warmup_cosine(warmup, steps, 0.0))?;
         Ok(Session {
+            task,
             settings,
-            fingerprint: digits.fingerprint().to_owned(),
+            fingerprint: images.fingerprint().to_owned(),
             device,
             position: LoaderState {
                 seed: settings.seed,
@@ -85,7 +97,7 @@ impl Session {
             model,
             optimizer,
             scheduler,
-            running: Running::default(),
+            tally: Tally::of(Running::default(), device)?,
             epochs: Vec::new(),
         })
     }
@@ -114,11 +126,11 @@ impl Session {
         let (Some(Some(results)), Some(running), Some(scheduler), Some(optimizer)) =
             (results, running, scheduler, optimizer)
         else {
-            return Err(foreign(path));
+            return Err(foreign(self.task, path));
         };
         self.epochs = results;
-        self.running = running;
-        checkpoint.load_into("the digit network", &self.model.state_dict())?;
+        self.tally = Tally::of(running, self.device)?;
+        checkpoint.load_into(self.task.model_name, &self.model.state_dict())?;
         self.optimizer.load_state_dict(&StateDict {
             tensors: state.optimizer.tensors,
             numbers: optimizer,
@@ -133,7 +145,11 @@ impl Session {
     }
 
     /// All that is needed to go on to the same bits.
-    pub(crate) fn state(&self) -> TrainingState {
+    ///
+    /// # Errors
+    /// The sums of the epoch are no numbers: training diverged.
+    pub(crate) fn state(&self) -> Result<TrainingState, Failure> {
+        let running = self.running()?;
         let optimizer = self.optimizer.state_dict();
         let mut state = TrainingState {
             model: self.model.state_dict(),
@@ -148,15 +164,19 @@ impl Session {
         };
         let epochs: Vec<Value> = self.epochs.iter().map(|epoch| epoch.to_json()).collect();
         for (name, value) in [
-            ("command", json!(COMMAND)),
+            ("command", json!(self.task.command())),
             ("settings", self.settings.to_json()),
             ("data", json!(self.fingerprint)),
             ("epochs", json!(epochs)),
-            ("running", self.running.to_json()),
+            ("running", running.to_json()),
         ] {
             state.extra.insert(name.to_owned(), value);
         }
-        state
+        Ok(state)
+    }
+
+    pub(crate) fn task(&self) -> &'static Task {
+        self.task
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -186,9 +206,16 @@ impl Session {
         &self.epochs
     }
 
-    /// The epoch under way.
-    pub(crate) fn running(&self) -> &Running {
-        &self.running
+    /// The epoch under way. Waits for the device.
+    ///
+    /// # Errors
+    /// Its loss is no number: training diverged.
+    pub(crate) fn running(&self) -> Result<Running, Failure> {
+        let running = self.tally.read()?;
+        if !running.loss_sum.is_finite() {
+            return Err(self.diverged(running.loss(), "in", Some(self.position.batch)));
+        }
+        Ok(running)
     }
 
     /// The batches of the epoch that are left.
@@ -196,7 +223,7 @@ impl Session {
         Ok(self.loader.resume(self.position)?)
     }
 
-    /// Trains on one batch and returns the number of its images.
+    /// Trains on one batch and returns the number of its images. On a GPU it only asks for the work.
     pub(crate) fn step(&mut self, (images, labels): (Tensor, Tensor)) -> Result<usize, Failure> {
         self.optimizer.zero_grad();
         let scores = self.model.forward(&images.to(self.device)?)?;
@@ -206,34 +233,34 @@ impl Session {
         self.optimizer.step()?;
         self.scheduler.step(&mut self.optimizer);
 
-        let mean = loss.item()?;
-        if !mean.is_finite() {
-            return Err(self.diverged(mean, "in", Some(self.position.batch + 1)));
-        }
         let count = labels.numel();
-        let answers = scores.argmax(1, false)?.to_vec::<i64>()?;
-        let right = answers.iter().zip(labels.to_vec::<i64>()?);
-        self.running.right += right.filter(|(answer, label)| *answer == label).count() as u64;
-        self.running.loss_sum += mean * count as f64;
-        self.running.seen += count as u64;
+        no_grad(|| self.tally.add(&loss, &scores, &targets))?;
         self.position.batch += 1;
+        // Here looking costs nothing. A GPU would have to be waited for: there the sums tell, when they are read.
+        if self.device.is_cpu() {
+            let mean = loss.item()?;
+            if !mean.is_finite() {
+                return Err(self.diverged(mean, "in", Some(self.position.batch)));
+            }
+        }
         Ok(count)
     }
 
     /// Evaluates after the last batch of an epoch, and goes on to the next one.
     pub(crate) fn end_epoch(&mut self) -> Result<(), Failure> {
+        let running = self.running()?;
         let evaluation = self.evaluate()?;
         if !evaluation.loss.is_finite() {
             return Err(self.diverged(evaluation.loss, "on the test set after", None));
         }
         self.epochs.push(EpochResult {
-            train_loss: self.running.loss(),
-            train_accuracy: self.running.accuracy(),
+            train_loss: running.loss(),
+            train_accuracy: running.accuracy(),
             test_loss: evaluation.loss,
             test_accuracy: evaluation.accuracy(),
             lr: self.optimizer.lr(0),
         });
-        self.running = Running::default();
+        self.tally = Tally::of(Running::default(), self.device)?;
         self.position.epoch += 1;
         self.position.batch = 0;
         Ok(())
@@ -250,17 +277,16 @@ impl Session {
     fn evaluate_in_mode(&self) -> Result<Evaluation> {
         let mut loss_sum = 0.0;
         let mut answers = Vec::new();
-        for (images, labels) in &self.test {
-            let scores = self.model.forward(images)?;
-            let targets = labels.to(self.device)?;
-            let loss = scores.cross_entropy(&targets, CrossEntropy::default())?;
-            loss_sum += loss.item()? * labels.numel() as f64;
+        for batch in &self.test {
+            let scores = self.model.forward(&batch.images)?;
+            let loss = scores.cross_entropy(&batch.targets, CrossEntropy::default())?;
+            loss_sum += loss.item()? * batch.labels.len() as f64;
             let probabilities = scores.softmax(1)?.to_vec::<f32>()?;
             let predicted = scores.argmax(1, false)?.to_vec::<i64>()?;
             let rows = probabilities.chunks_exact(DIGITS);
-            for ((row, predicted), truth) in rows.zip(predicted).zip(labels.to_vec::<i64>()?) {
+            for ((row, predicted), truth) in rows.zip(predicted).zip(&batch.labels) {
                 answers.push(Answer {
-                    truth: truth as u8,
+                    truth: *truth as u8,
                     predicted: predicted as u8,
                     confidence: row[predicted as usize],
                 });

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::optional;
 use crate::failure::Failure;
+use crate::task::{TASKS, Task};
 
 /// What decides the result of a run, with the data.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -44,11 +45,11 @@ impl Flags {
 
 impl Settings {
     /// The settings of a new run. The defaults are told in the help of the flags.
-    pub(crate) fn new(flags: &Flags) -> Settings {
+    pub(crate) fn new(task: &Task, flags: &Flags) -> Settings {
         Settings {
-            epochs: flags.epochs.unwrap_or(24),
-            batch_size: flags.batch_size.unwrap_or(64),
-            lr: flags.lr.unwrap_or(2e-3),
+            epochs: flags.epochs.unwrap_or(task.epochs),
+            batch_size: flags.batch_size.unwrap_or(task.batch_size),
+            lr: flags.lr.unwrap_or(task.lr),
             seed: flags.seed.unwrap_or(0),
             limit: flags.limit,
         }
@@ -59,12 +60,26 @@ impl Settings {
     /// # Errors
     /// A file of another command, or a flag that says something else.
     pub(crate) fn saved(
+        task: &Task,
         path: &Path,
         checkpoint: &Checkpoint,
         flags: &Flags,
     ) -> Result<Settings, Failure> {
         let state = TrainingState::from_checkpoint(checkpoint, Device::Cpu)?;
-        let settings = Settings::of_json(&state.extra).ok_or_else(|| foreign(path))?;
+        let command = state.extra.get("command").and_then(Value::as_str);
+        let other = TASKS.iter().find(|other| command == Some(&other.command()));
+        if let Some(other) = other.filter(|other| other.name != task.name) {
+            return Err(Failure::Refused(format!(
+                "{} is a checkpoint of `fireclay {}`; go on with `fireclay {1} --resume`",
+                path.display(),
+                other.command()
+            )));
+        }
+        let settings = match other {
+            Some(_) => Settings::of_json(&state.extra),
+            None => None,
+        }
+        .ok_or_else(|| foreign(task, path))?;
         let text = |value: &dyn ToString| value.to_string();
         let limit =
             |limit: Option<usize>| limit.map_or("no limit".into(), |limit| limit.to_string());
@@ -114,9 +129,6 @@ impl Settings {
     }
 
     fn of_json(extra: &Map<String, Value>) -> Option<Settings> {
-        if extra.get("command")? != super::session::COMMAND {
-            return None;
-        }
         let settings = extra.get("settings")?;
         let count = |name: &str| settings[name].as_u64().filter(|&count| count > 0);
         Some(Settings {
@@ -132,11 +144,14 @@ impl Settings {
     }
 }
 
-/// The error of a checkpoint that no `train mnist` wrote, or that of another version.
-pub(crate) fn foreign(path: &Path) -> Failure {
+/// The error of a checkpoint that no `train` of this task wrote, or that of another version.
+pub(crate) fn foreign(task: &Task, path: &Path) -> Failure {
     Failure::Fireclay(Error::InvalidFile {
         path: path.into(),
-        what: "it is no checkpoint of `fireclay train mnist` of this version".into(),
+        what: format!(
+            "it is no checkpoint of `fireclay {}` of this version",
+            task.command()
+        ),
         hint: "give --resume the model.safetensors of an interrupted run".into(),
     })
 }

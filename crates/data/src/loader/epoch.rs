@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 
-use fireclay_core::{Error, LoaderState, Result};
+use fireclay_core::{Error, LoaderState, Result, ThreadDevices};
 
 use super::queue::Queue;
 
@@ -60,11 +60,13 @@ impl<B: Send + 'static> Producer<B> {
     fn start(make: Make<B>, queue: Queue<B>, workers: usize) -> Producer<B> {
         let queue = Arc::new(queue);
         let mut threads = Vec::with_capacity(workers);
+        // See Note [Default device].
+        let devices = ThreadDevices::here();
         for number in 0..workers {
             let (make, shared) = (make.clone(), queue.clone());
             let thread = thread::Builder::new()
                 .name(format!("loader {number}"))
-                .spawn(move || shared.work(&*make));
+                .spawn(move || devices.within(|| shared.work(&*make)));
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! Batch normalisation.
 
 use fireclay_tensor::{
-    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, no_grad,
+    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, get_default_device, no_grad,
 };
 
 use crate::field::FieldVisitor;
@@ -20,7 +20,7 @@ pub struct BatchNormConfig {
     pub affine: bool,
     /// Whether there are running statistics. Without, evaluation uses each batch's own too.
     pub track_running_stats: bool,
-    /// Where the tensors are.
+    /// Where the tensors are: the default device, unless said.
     pub device: Device,
     /// The dtype of all but the count of batches.
     pub dtype: DType,
@@ -33,7 +33,7 @@ impl Default for BatchNormConfig {
             momentum: Some(0.1),
             affine: true,
             track_running_stats: true,
-            device: Device::Cpu,
+            device: get_default_device(),
             dtype: DType::F32,
         }
     }
@@ -132,7 +132,7 @@ macro_rules! batch_norm {
         pub struct $Name(Channels);
 
         impl $Name {
-            /// A batch norm with PyTorch's defaults, f32 on the CPU.
+            /// A batch norm with PyTorch's defaults, f32 on the default device.
             pub fn new(num_features: usize) -> Result<$Name> {
                 $Name::with(num_features, BatchNormConfig::default())
             }

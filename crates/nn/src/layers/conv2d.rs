@@ -1,6 +1,8 @@
 //! The convolution over images.
 
-use fireclay_tensor::{Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor};
+use fireclay_tensor::{
+    Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor, get_default_device,
+};
 
 use super::size::Size2;
 use crate::init;
@@ -34,7 +36,7 @@ pub struct Conv2dConfig {
     pub groups: usize,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Where the parameters are.
+    /// Where the parameters are: the default device, unless said.
     pub device: Device,
     /// Their dtype.
     pub dtype: DType,
@@ -48,14 +50,14 @@ impl Default for Conv2dConfig {
             dilation: [1, 1],
             groups: 1,
             bias: true,
-            device: Device::Cpu,
+            device: get_default_device(),
             dtype: DType::F32,
         }
     }
 }
 
 impl Conv2d {
-    /// A convolution with stride 1, no padding and a bias, f32 on the CPU. `kernel` is a number or `[height, width]`.
+    /// A convolution with stride 1, no padding and a bias, f32 on the default device. `kernel` is a number or `[height, width]`.
     pub fn new(
         in_channels: usize,
         out_channels: usize,

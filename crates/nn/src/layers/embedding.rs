@@ -1,6 +1,8 @@
 //! The table of vectors.
 
-use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor, no_grad};
+use fireclay_tensor::{
+    DType, Device, Error, Parameter, Result, Tensor, get_default_device, no_grad,
+};
 
 use crate::init;
 use crate::module::Module;
@@ -21,7 +23,7 @@ pub struct Embedding {
 pub struct EmbeddingConfig {
     /// A row that stands for "nothing here": zeros at first, and never trained.
     pub padding_idx: Option<usize>,
-    /// Where the table is.
+    /// Where the table is: the default device, unless said.
     pub device: Device,
     /// Its dtype.
     pub dtype: DType,
@@ -31,14 +33,14 @@ impl Default for EmbeddingConfig {
     fn default() -> Self {
         EmbeddingConfig {
             padding_idx: None,
-            device: Device::Cpu,
+            device: get_default_device(),
             dtype: DType::F32,
         }
     }
 }
 
 impl Embedding {
-    /// A table of `num_embeddings` rows, f32 on the CPU.
+    /// A table of `num_embeddings` rows, f32 on the default device.
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Result<Embedding> {
         Embedding::with(num_embeddings, embedding_dim, EmbeddingConfig::default())
     }

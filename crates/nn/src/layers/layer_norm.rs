@@ -1,6 +1,6 @@
 //! Layer normalisation.
 
-use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
+use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor, get_default_device};
 
 use crate::module::Module;
 use crate::within::Within;
@@ -26,7 +26,7 @@ pub struct LayerNormConfig {
     pub weight: bool,
     /// Whether there is a bias, if there is a weight.
     pub bias: bool,
-    /// Where the parameters are.
+    /// Where the parameters are: the default device, unless said.
     pub device: Device,
     /// Their dtype.
     pub dtype: DType,
@@ -38,14 +38,14 @@ impl Default for LayerNormConfig {
             eps: 1e-5,
             weight: true,
             bias: true,
-            device: Device::Cpu,
+            device: get_default_device(),
             dtype: DType::F32,
         }
     }
 }
 
 impl LayerNorm {
-    /// A layer norm over the last dimensions, at least one, with weight and bias, f32 on the CPU.
+    /// A layer norm over the last dimensions, at least one, with weight and bias, f32 on the default device.
     pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
         LayerNorm::with(normalized_shape, LayerNormConfig::default())
     }

@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use fireclay_tensor::{DType, Device, Parameter, Result, Tensor};
+use fireclay_tensor::{DType, Device, Parameter, Result, Tensor, get_default_device};
 
 use crate::init;
 use crate::module::Module;
@@ -25,7 +25,7 @@ pub struct Linear {
 pub struct LinearConfig {
     /// Whether there is a bias.
     pub bias: bool,
-    /// Where the parameters are.
+    /// Where the parameters are: the default device, unless said.
     pub device: Device,
     /// Their dtype.
     pub dtype: DType,
@@ -35,14 +35,14 @@ impl Default for LinearConfig {
     fn default() -> Self {
         LinearConfig {
             bias: true,
-            device: Device::Cpu,
+            device: get_default_device(),
             dtype: DType::F32,
         }
     }
 }
 
 impl Linear {
-    /// A layer from `in_features` to `out_features`, with a bias, f32 on the CPU.
+    /// A layer from `in_features` to `out_features`, with a bias, f32 on the default device.
     pub fn new(in_features: usize, out_features: usize) -> Result<Linear> {
         Linear::with(in_features, out_features, LinearConfig::default())
     }

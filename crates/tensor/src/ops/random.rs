@@ -1,6 +1,6 @@
 //! Random numbers: factories, in-place fills, `dropout`. See Note [Random numbers].
 
-use fireclay_core::{DType, Error, IntoDevice, Result, Shape};
+use fireclay_core::{DType, DeviceOrDefault, Error, Result, Shape};
 use fireclay_cpu::random;
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
@@ -256,13 +256,13 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
 impl Tensor {
     /// Uniform numbers from [0, 1), f32 (`torch.rand`).
     #[track_caller]
-    pub fn rand(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+    pub fn rand(shape: &[usize], device: impl DeviceOrDefault) -> Result<Tensor> {
         Tensor::empty(shape, DType::F32, device)?.uniform_(0.0, 1.0)
     }
 
     /// Normal numbers of mean 0 and variance 1, f32 (`torch.randn`).
     #[track_caller]
-    pub fn randn(shape: &[usize], device: impl IntoDevice) -> Result<Tensor> {
+    pub fn randn(shape: &[usize], device: impl DeviceOrDefault) -> Result<Tensor> {
         Tensor::empty(shape, DType::F32, device)?.normal_(0.0, 1.0)
     }
 
@@ -272,7 +272,7 @@ impl Tensor {
         low: i64,
         high: i64,
         shape: &[usize],
-        device: impl IntoDevice,
+        device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
         if low >= high {
             return Err(Error::argument(
@@ -287,7 +287,7 @@ impl Tensor {
 
     /// The numbers 0 to `count - 1` in random order, i64 (`torch.randperm`). Drawn by the host, whatever the device.
     #[track_caller]
-    pub fn randperm(count: usize, device: impl IntoDevice) -> Result<Tensor> {
+    pub fn randperm(count: usize, device: impl DeviceOrDefault) -> Result<Tensor> {
         let tensor = Tensor::empty(&[count], DType::I64, device)?;
         fill(&tensor, Distribution::Permutation)?;
         Ok(tensor)

@@ -1,15 +1,15 @@
-//! `Digits`: the images to train on and to test on.
+//! `Images`: the images to train on and to test on.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use fireclay::data::{Augment, DataLoader, Dataset, Mnist, Subset};
+use fireclay::data::{DataLoader, Dataset, Subset, stratified_split};
 use fireclay::{Error, Tensor};
 
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::model::DIGITS;
-use crate::picture::contact_sheet::SIDE;
+use crate::task::{LabelledImages, Task};
 
 /// Test images in a batch.
 const TEST_BATCH: usize = 250;
@@ -20,35 +20,39 @@ const TEST_SHARE: usize = 5;
 /// Samples of images with their labels.
 pub(crate) type Samples = Box<dyn Dataset<Item = (Tensor, i64)>>;
 
-/// MNIST's digits, split by seed so that every class has its share in both parts.
-pub(crate) struct Digits {
-    train: Subset<Arc<Mnist>>,
-    test: Subset<Arc<Mnist>>,
+/// The images of a task, split by seed so that every class has its share in both parts.
+pub(crate) struct Images {
+    task: &'static Task,
+    train: Part,
+    test: Part,
     fingerprint: String,
 }
 
-impl Digits {
-    /// The digits of a folder, or those built in.
+/// Twice `Arc`, since a split takes one dataset whose size is known.
+type Part = Subset<Arc<Arc<dyn LabelledImages>>>;
+
+impl Images {
+    /// The images of a folder, or those built in.
     ///
     /// # Errors
     /// Files that cannot be read or are no images of digits; too few of them.
-    pub(crate) fn load(folder: Option<&Path>, settings: &Settings) -> Result<Digits, Failure> {
-        let digits = match folder {
-            Some(folder) => Mnist::load(folder)?,
-            None => Mnist::embedded()?,
-        };
+    pub(crate) fn load(
+        task: &'static Task,
+        folder: Option<&Path>,
+        settings: &Settings,
+    ) -> Result<Images, Failure> {
+        let images = (task.images)(folder)?;
         let refuse = |what: String| {
             let folder = folder.unwrap_or(Path::new("the built-in data"));
             Err(Failure::Refused(format!("{}: {what}", folder.display())))
         };
-        if (digits.height(), digits.width()) != (SIDE, SIDE) {
+        let (side, (height, width)) = (task.side, images.sides());
+        if (height, width) != (side, side) {
             return refuse(format!(
-                "images have {} x {} pixels, expected {SIDE} x {SIDE}; scale them",
-                digits.height(),
-                digits.width()
+                "images have {height} x {width} pixels, expected {side} x {side}; scale them"
             ));
         }
-        let labels = digits.labels();
+        let labels = images.labels();
         if let Some(place) = labels.iter().position(|&label| label >= DIGITS as i64) {
             return refuse(format!(
                 "label {place} is {}, expected a digit from 0 to 9",
@@ -61,8 +65,12 @@ impl Digits {
                 labels.len()
             ));
         }
-        let fingerprint = fingerprint(&digits)?;
-        let (train, test) = digits.split(labels.len() / TEST_SHARE, settings.seed)?;
+        let fingerprint = fingerprint(&*images)?;
+        let test = labels.len() / TEST_SHARE;
+        let lengths = [labels.len() - test, test];
+        let parts = stratified_split(Arc::new(images), &labels, &lengths, settings.seed)?;
+        let [train, test] = <[Part; 2]>::try_from(parts)
+            .unwrap_or_else(|_| unreachable!("two lengths give two parts"));
         let train = match settings.limit {
             // Each beginning of the split has every class in its share.
             Some(limit) if limit < train.len() => {
@@ -70,11 +78,17 @@ impl Digits {
             }
             _ => train,
         };
-        Ok(Digits {
+        Ok(Images {
+            task,
             train,
             test,
             fingerprint,
         })
+    }
+
+    /// What the images are for.
+    pub(crate) fn task(&self) -> &'static Task {
+        self.task
     }
 
     /// Tells this data from other data.
@@ -92,14 +106,18 @@ impl Digits {
         self.test.len()
     }
 
-    /// The images to train on, each time shifted, turned and scaled by chance.
+    /// The images to train on, each time changed by chance if the task says how.
     pub(crate) fn train(&self) -> Samples {
-        let augment = Augment::digits();
-        Box::new(
-            self.train
-                .clone()
-                .map(move |(image, label), rng| Ok((augment.apply(&image, rng)?, label))),
-        )
+        let train = self.train.clone();
+        match self.task.augment {
+            Some(augment) => {
+                let augment = augment();
+                Box::new(
+                    train.map(move |(image, label), rng| Ok((augment.apply(&image, rng)?, label))),
+                )
+            }
+            None => Box::new(train),
+        }
     }
 
     /// The images to test on, in batches.
@@ -109,21 +127,21 @@ impl Digits {
         loader.epoch(0).collect()
     }
 
-    /// The pixels of test image `place`.
-    pub(crate) fn test_image(&self, place: usize) -> Result<&[u8; SIDE * SIDE], Error> {
+    /// Test image `place` as grey values from 0 to 255.
+    pub(crate) fn test_image(&self, place: usize) -> Result<Vec<u8>, Error> {
         let pixels = self.test.inner().pixels(self.test.indices()[place])?;
-        Ok(pixels.try_into().expect("load has checked the size"))
+        Ok(self.task.grey(pixels))
     }
 }
 
 /// A hash of all pixels and labels (FNV-1a, 64 bits): against mistakes, not against malice.
-fn fingerprint(digits: &Mnist) -> Result<String, Error> {
+fn fingerprint(images: &dyn LabelledImages) -> Result<String, Error> {
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut take = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    for (index, label) in digits.labels().into_iter().enumerate() {
-        digits.pixels(index)?.iter().copied().for_each(&mut take);
+    for (index, label) in images.labels().into_iter().enumerate() {
+        images.pixels(index)?.iter().copied().for_each(&mut take);
         take(label as u8);
     }
-    Ok(format!("{} images, {hash:016x}", digits.len()))
+    Ok(format!("{} images, {hash:016x}", images.len()))
 }
