@@ -16,6 +16,16 @@ pub enum Scalar {
 }
 
 impl Scalar {
+    /// Whether it is the very same number: zeros of both signs are two, a NaN is itself.
+    pub const fn is_same(self, other: Scalar) -> bool {
+        match (self, other) {
+            (Scalar::F64(a), Scalar::F64(b)) => a.to_bits() == b.to_bits(),
+            (Scalar::I64(a), Scalar::I64(b)) => a == b,
+            (Scalar::Bool(a), Scalar::Bool(b)) => a == b,
+            _ => false,
+        }
+    }
+
     /// The dtype that the number has by itself.
     pub const fn dtype(self) -> DType {
         match self {

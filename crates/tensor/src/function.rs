@@ -315,7 +315,7 @@ impl PointwiseOp {
                     Slot::Number(number) => {
                         let known = constants
                             .iter()
-                            .find(|(known, value, _)| *known == class && *value == number);
+                            .find(|(known, value, _)| *known == class && value.is_same(number));
                         operands.push(known.map(|known| known.2).unwrap_or_else(|| {
                             let register = program.constant(class, number);
                             constants.push((class, number, register));

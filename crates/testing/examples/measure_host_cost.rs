@@ -45,20 +45,29 @@ fn main() -> Result<()> {
     let classes = Tensor::zeros(&[64], device)?.to_dtype(fireclay_tensor::DType::I64)?;
     type Call<'a> = (&'a str, Box<dyn Fn() -> Result<Tensor> + 'a>);
     let calls: [Call<'_>; 11] = [
-        ("empty", Box::new(|| Tensor::empty(&[64, 64], x.dtype(), device))),
+        (
+            "empty",
+            Box::new(|| Tensor::empty(&[64, 64], x.dtype(), device)),
+        ),
         ("transpose (a view)", Box::new(|| x.transpose(0, 1))),
         ("add", Box::new(|| x.add(&y))),
         ("add, broadcast", Box::new(|| x.add(&row))),
         ("add a number", Box::new(|| x.add(1.5))),
         ("add_ in place", Box::new(|| x.add_(&y))),
         ("relu", Box::new(|| x.relu())),
-        ("formula of three", Box::new(|| {
-            let x = Formula::from(&x);
-            ((&x * &y).exp() + &row).eval()
-        })),
+        (
+            "formula of three",
+            Box::new(|| {
+                let x = Formula::from(&x);
+                ((&x * &y).exp() + &row).eval()
+            }),
+        ),
         ("sum", Box::new(|| x.sum_all())),
         ("matmul", Box::new(|| x.matmul(&y))),
-        ("cross_entropy", Box::new(|| x.cross_entropy(&classes, CrossEntropy::default()))),
+        (
+            "cross_entropy",
+            Box::new(|| x.cross_entropy(&classes, CrossEntropy::default())),
+        ),
     ];
     println!("| op | microseconds |\n|---|---:|");
     for (name, call) in &calls {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fireclay_tensor::{DType, Device, Error, Result, Tensor};
+use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor};
 use fireclay_testing::compare::{Tolerance, matches, same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
 use fireclay_testing::draw::{Draw, Form};
@@ -193,6 +193,30 @@ fn products_with_vectors_are_close_to_the_hosts() {
             Tolerance::new(1e-4, 1e-4),
         );
         assert_eq!(close, Ok(()));
+    }
+}
+
+/// Numbers in a formula are the kernel's arguments: also zeros of both signs, and NaN, are told apart.
+#[test]
+fn numbers_in_formulas_are_told_apart() {
+    let device = virtual_cuda();
+    let x = Tensor::from_slice(&[0.0f32, -0.0, 1.0, -2.0], &[4], "cpu").unwrap();
+    let pairs = [
+        (0.0, -0.0),
+        (-0.0, 0.0),
+        (f64::NAN, 1.0),
+        (1.0, f64::NAN),
+        (2.0, 2.0),
+        (2.0, 3.0),
+    ];
+    for (a, b) in pairs {
+        let run = |x: &Tensor| {
+            let x = Formula::from(x);
+            let first = (&x * a).ne(0.0).where_(&x - b, &x + a);
+            (first + &x * b).eval().unwrap()
+        };
+        let got = run(&x.to(device).unwrap()).cpu().unwrap();
+        assert!(same_numbers(&got, &run(&x)), "{a} and {b}: {got}");
     }
 }
 
