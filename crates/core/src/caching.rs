@@ -12,12 +12,13 @@
 //! its own if it's large enough to be of use. A freed block merges at once with free neighbours in its segment.
 //! Every operation costs O(log n) in the number of free blocks.
 
+mod free_blocks;
 mod statistics;
 
 pub use statistics::{PoolStatistics, Statistic, Statistics};
 
+use free_blocks::{FreeBlocks, FreeKey};
 use statistics::Ledger;
-use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 /// "No block": the end of a chain of neighbours.
@@ -175,29 +176,15 @@ pub struct CachingPolicy {
     /// The last block of each segment, by the segment's id: where it can grow.
     last: Vec<u32>,
     /// By stream, in the order in which they got their first segment. They're few, so they're searched one by one.
-    free: Vec<FreeBlocks>,
+    free: Vec<StreamBlocks>,
     ledger: Ledger,
 }
 
 /// The free blocks of one stream: of its small and of its large pool.
 #[derive(Debug)]
-struct FreeBlocks {
+struct StreamBlocks {
     stream: u64,
-    pools: [BTreeMap<FreeKey, u32>; 2],
-}
-
-/// The order of best fit: the size above, the address below. One number, since that compares fastest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FreeKey(u128);
-
-impl FreeKey {
-    fn new(bytes: u64, addr: u64) -> Self {
-        FreeKey((bytes as u128) << 64 | addr as u128)
-    }
-
-    fn bytes(self) -> u64 {
-        (self.0 >> 64) as u64
-    }
+    pools: [FreeBlocks; 2],
 }
 
 /// A block and its neighbours. The first block of a segment keeps its id for as long as the segment lives,
@@ -423,8 +410,7 @@ impl CachingPolicy {
             .free
             .iter()
             .flat_map(|free| &free.pools)
-            .flat_map(BTreeMap::values)
-            .copied()
+            .flat_map(FreeBlocks::ids)
             .filter(|&id| !self.blocks[id].is_split())
             .collect();
         unused.sort_by_key(|&id| self.blocks[id].addr);
@@ -436,14 +422,8 @@ impl CachingPolicy {
         let Some(slot) = self.slot(stream) else {
             return 0;
         };
-        let largest =
-            |pool: &BTreeMap<FreeKey, u32>| pool.last_key_value().map(|(key, _)| key.bytes());
-        self.free[slot]
-            .pools
-            .iter()
-            .filter_map(largest)
-            .max()
-            .unwrap_or(0)
+        let largest = self.free[slot].pools.iter().filter_map(FreeBlocks::largest);
+        largest.max().unwrap_or(0)
     }
 
     /// All segments, in order of address, with their blocks.
@@ -495,7 +475,7 @@ impl CachingPolicy {
 
     fn slot_or_insert(&mut self, stream: u64) -> u32 {
         let slot = self.slot(stream).unwrap_or_else(|| {
-            self.free.push(FreeBlocks {
+            self.free.push(StreamBlocks {
                 stream,
                 pools: Default::default(),
             });
@@ -504,14 +484,14 @@ impl CachingPolicy {
         slot as u32
     }
 
-    fn pool_of(&mut self, slot: u32, pool: Pool) -> &mut BTreeMap<FreeKey, u32> {
+    fn pool_of(&mut self, slot: u32, pool: Pool) -> &mut FreeBlocks {
         &mut self.free[slot as usize].pools[pool as usize]
     }
 
     /// The size and the id of the free block that serves a request of `size` bytes.
     fn best_fit(&self, size: u64, pool: Pool, stream: u64) -> Option<(u64, u32)> {
         let free = &self.free[self.slot(stream)?].pools[pool as usize];
-        let (key, &id) = free.range(FreeKey::new(size, 0)..).next()?;
+        let (key, id) = free.first_from(FreeKey::new(size, 0))?;
         let (bytes, max_split) = (key.bytes(), self.config.max_split);
         let oversize = bytes >= max_split;
         let fits = !oversize || (size >= max_split && bytes - size <= self.config.oversize_slack);
@@ -580,7 +560,7 @@ impl CachingPolicy {
         if node.is_split() {
             self.ledger.inactive_split(pool, -1, node.bytes);
         }
-        self.pool_of(slot, pool).remove(&key);
+        self.pool_of(slot, pool).remove(key);
     }
 
     /// Removes a segment that is one free block.

@@ -35,12 +35,12 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// A tensor made by the caller's line.
+    /// A tensor made by the line of the user that called.
     #[track_caller]
     pub fn here() -> Origin {
         Origin {
             made: Made::Made,
-            location: Location::caller(),
+            location: crate::call_site(),
         }
     }
 }
@@ -233,10 +233,12 @@ pub enum Error {
     },
 
     /// Memory could not be had. Nothing was lost by it.
-    #[error("out of memory on {device}: {what}{context}")]
+    #[error("out of memory on {device}: {request}{what}{context}")]
     OutOfMemory {
         /// The device.
         device: Device,
+        /// Which call asked, from which line, for what; empty where that is not known.
+        request: String,
         /// Bytes asked for, in use, held.
         what: String,
         /// The operands and the way out.
@@ -370,6 +372,31 @@ impl Error {
             what: what.into(),
             context: Box::default(),
         }
+    }
+
+    /// An [`Error::OutOfMemory`]; the door adds who asked.
+    pub fn out_of_memory(
+        device: Device,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Error {
+        Error::OutOfMemory {
+            device,
+            request: String::new(),
+            what: what.into(),
+            context: Context::hint(hint),
+        }
+    }
+
+    /// The same error; if it is an [`Error::OutOfMemory`] that does not know who asked, it is told.
+    #[must_use]
+    pub fn with_request(mut self, say: impl FnOnce() -> String) -> Error {
+        if let Error::OutOfMemory { request, .. } = &mut self
+            && request.is_empty()
+        {
+            *request = format!("{}: ", say());
+        }
+        self
     }
 
     /// The operands and hint, where the error carries them.

@@ -5,6 +5,7 @@
 
 pub mod arith;
 pub mod caching;
+pub mod call_site;
 pub mod default_device;
 pub mod device;
 pub mod dtype;
@@ -21,6 +22,7 @@ pub mod shape;
 pub mod state_dict;
 pub mod trace;
 
+pub use call_site::{as_one_call, call_site, called_from};
 pub use default_device::{DefaultDeviceGuard, DeviceOrDefault, ThreadDevices, get_default_device};
 pub use device::{Device, IntoDevice};
 pub use dtype::{DType, Element};

@@ -2,7 +2,8 @@
 
 use crate::dtype::DType;
 use crate::pointwise::Class;
-use crate::trace::Trace;
+use crate::scalar::Scalar;
+use crate::trace::{Kind, Operation, Trace};
 
 /// One step of a [`Program`]; registers are numbers into [`Program::classes`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +42,35 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// The register of each output, and what its elements are in memory. A bool is stored as whether it is not zero.
     pub outputs: Vec<(usize, DType)>,
+}
+
+impl Program {
+    /// The same program with the floating numbers in its functions taken out, as further constants, and those numbers: programs
+    /// that differ only in what a function's fields are, as those of an optimizer's steps do, become one.
+    pub fn with_numbers_apart(mut self) -> (Program, Vec<Scalar>) {
+        let mut numbers = Vec::new();
+        for step in &mut self.steps {
+            let Step::Apply { trace, inputs, .. } = step else {
+                continue;
+            };
+            for node in &mut trace.nodes {
+                let Operation::Constant(bits) = node.operation else {
+                    continue;
+                };
+                let (class, number) = match node.kind {
+                    Kind::F32 => (Class::F32, f64::from(f32::from_bits(bits as u32))),
+                    Kind::F64 => (Class::F64, f64::from_bits(bits)),
+                    _ => continue,
+                };
+                node.operation = Operation::Input(inputs.len() as u32);
+                inputs.push(self.classes.len());
+                self.constants.push(self.classes.len());
+                self.classes.push(class);
+                numbers.push(Scalar::F64(number));
+            }
+        }
+        (self, numbers)
+    }
 }
 
 /// The class in which a dtype is computed with. Only computable dtypes have one.

@@ -23,7 +23,6 @@ const PART: usize = 8 << 20;
 /// `to` is the address of as many bytes of the stream's device, which nothing but this stream's work uses.
 pub unsafe fn upload(stream: &Stream, to: u64, bytes: &[u8]) -> Result<()> {
     let gpu = stream.gpu();
-    let driver = gpu.bound()?;
     let mut parts: [Option<PinnedBuffer>; 2] = [None, None];
     for (number, part) in bytes.chunks(PART).enumerate() {
         let buffer = &mut parts[number % 2];
@@ -37,6 +36,8 @@ pub unsafe fn upload(stream: &Stream, to: u64, bytes: &[u8]) -> Result<()> {
         // Waits for the part before the last one, which has used this buffer.
         buffer.as_bytes_mut()?[..part.len()].copy_from_slice(part);
         let to = to + (number * PART) as u64;
+        // Only now: the page-locked buffers look at events, which may be another device's.
+        let driver = gpu.bound()?;
         // SAFETY: the caller vouches for the device's bytes; the buffer is not given out again before the copy is done.
         unsafe {
             driver.memcpy_host_to_device(to, buffer.as_ptr().cast(), part.len(), stream.handle())
@@ -56,7 +57,6 @@ pub unsafe fn upload(stream: &Stream, to: u64, bytes: &[u8]) -> Result<()> {
 /// `from` is the address of as many bytes of the stream's device.
 pub unsafe fn download(stream: &Stream, from: u64, bytes: &mut [u8]) -> Result<()> {
     let gpu = stream.gpu();
-    let driver = gpu.bound()?;
     if bytes.is_empty() {
         return Ok(());
     }
@@ -64,6 +64,7 @@ pub unsafe fn download(stream: &Stream, from: u64, bytes: &mut [u8]) -> Result<(
     let mut buffer = PinnedBuffer::allocate(gpu, bytes.len().min(PART))?;
     for (number, part) in bytes.chunks_mut(PART).enumerate() {
         let from = from + (number * PART) as u64;
+        let driver = gpu.bound()?;
         // SAFETY: the caller vouches for the device's bytes; the buffer is this function's own until the copy is done.
         unsafe {
             driver.memcpy_device_to_host(buffer.as_ptr().cast(), from, part.len(), stream.handle())

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use virtual_gpu::machine::{Machine, Settings};
 
+pub(crate) use find::VISIBLE_VARIABLE;
 pub use find::{Attempt, Unavailable};
 use functions::Functions;
 
@@ -26,6 +27,7 @@ pub struct Driver {
     source: Source,
     version: i32,
     devices: usize,
+    visible: Option<String>,
 }
 
 /// Where the driver's functions come from.
@@ -162,6 +164,11 @@ impl Driver {
     /// How many devices it shows.
     pub fn devices(&self) -> usize {
         self.devices
+    }
+
+    /// `CUDA_VISIBLE_DEVICES` as it was when the driver started, which is when the driver reads it.
+    pub fn visible_devices(&self) -> Option<&str> {
+        self.visible.as_deref()
     }
 
     #[inline]

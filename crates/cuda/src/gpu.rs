@@ -1,6 +1,7 @@
 //! `Gpu`: one device of the process, with its context, its default stream and its memory.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,7 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 use fireclay_core::{Context, Device, Error, Result};
 
 use crate::check::Checks;
-use crate::driver::{Driver, DriverError, code, driver};
+use crate::driver::{Driver, DriverError, VISIBLE_VARIABLE, code, driver};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::sync::{self, Reason};
@@ -66,7 +67,9 @@ impl Gpu {
     /// # Errors
     /// Without a driver, without that device, or if its context can't be made.
     pub fn get(ordinal: usize) -> Result<&'static Gpu> {
-        static GPUS: OnceLock<Vec<OnceLock<Result<Gpu, DriverError>>>> = OnceLock::new();
+        static GPUS: OnceLock<Vec<OnceLock<Gpu>>> = OnceLock::new();
+        /// Held while a device's context is made.
+        static MAKING: Mutex<()> = Mutex::new(());
         let device = Device::Cuda(ordinal);
         let driver = driver().map_err(|why| Error::DeviceUnavailable {
             device,
@@ -76,11 +79,21 @@ impl Gpu {
         let gpu = gpus
             .get(ordinal)
             .ok_or_else(|| bad_ordinal(driver, ordinal))?;
-        let gpu = gpu.get_or_init(|| Gpu::new(driver, ordinal));
-        let gpu = gpu.as_ref().map_err(|error| Error::DeviceUnavailable {
-            device,
-            why: format!("its context could not be made: {error}"),
-        })?;
+        let gpu = match gpu.get() {
+            Some(gpu) => gpu,
+            None => {
+                let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+                match gpu.get() {
+                    Some(gpu) => gpu,
+                    // A failure does not stay: memory that another process has now may be free later.
+                    None => {
+                        let made = Gpu::new(driver, ordinal)
+                            .map_err(|error| context_failed(device, &error))?;
+                        gpu.get_or_init(|| made)
+                    }
+                }
+            }
+        };
         if gpu.stream.get().is_none() {
             let stream = Stream::new(gpu)?;
             // Another thread may have been faster; its stream stays and this one is dropped.
@@ -240,6 +253,14 @@ impl Gpu {
         journal.note(kernel, elements);
     }
 
+    /// How often each op has started kernels on this device, and over how many elements, since the process began.
+    pub fn launches(&self) -> Vec<Launches> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut launches: Vec<Launches> = journal.counts.values().copied().collect();
+        launches.sort_by_key(|launches| launches.op);
+        launches
+    }
+
     /// The error of a driver call on this device.
     #[cold]
     pub(crate) fn failed(&self, error: &DriverError) -> Error {
@@ -258,9 +279,21 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// The last launches on a device, the newest last.
+/// Launches of one op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// The op.
+    pub op: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Elements of their results, together.
+    pub elements: u64,
+}
+
+/// The last launches on a device, the newest last, and how many there were.
 #[derive(Default)]
 struct Journal {
+    counts: HashMap<&'static str, Launches>,
     launches: [Option<(&'static str, u64)>; 8],
     count: usize,
 }
@@ -269,6 +302,13 @@ impl Journal {
     fn note(&mut self, kernel: &'static str, elements: u64) {
         self.launches[self.count % self.launches.len()] = Some((kernel, elements));
         self.count += 1;
+        let launches = self.counts.entry(kernel).or_insert(Launches {
+            op: kernel,
+            count: 0,
+            elements: 0,
+        });
+        launches.count += 1;
+        launches.elements += elements;
     }
 }
 
@@ -288,9 +328,31 @@ impl fmt::Display for Journal {
     }
 }
 
+/// The error of a device whose context can't be made.
+#[cold]
+fn context_failed(device: Device, error: &DriverError) -> Error {
+    if error.code == code::OUT_OF_MEMORY {
+        return short_of_memory(device, error);
+    }
+    Error::DeviceUnavailable {
+        device,
+        why: format!("its context could not be made: {error}"),
+    }
+}
+
+/// The error of a driver call that needed memory for itself.
+fn short_of_memory(device: Device, error: &DriverError) -> Error {
+    let what = format!("the driver had none for what it keeps itself: {error}");
+    let hint = "give what the cache keeps back (empty_cache), free tensors, or see which other processes use the device";
+    Error::out_of_memory(device, what, hint)
+}
+
 /// The error of a driver call on a device.
 #[cold]
 pub(crate) fn failed(ordinal: usize, error: &DriverError) -> Error {
+    if error.code == code::OUT_OF_MEMORY {
+        return short_of_memory(Device::Cuda(ordinal), error);
+    }
     let hint = if error.is_sticky() {
         "the device's context is lost: every later call on it fails; save from the host what you need and start the \
          process again"
@@ -307,24 +369,43 @@ pub(crate) fn failed(ordinal: usize, error: &DriverError) -> Error {
 fn bad_ordinal(driver: &Driver, ordinal: usize) -> Error {
     let count = driver.devices();
     let last = count.saturating_sub(1);
-    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(value) => {
-            format!("; CUDA_VISIBLE_DEVICES is \"{value}\", its entries are counted from 0")
-        }
-        Err(_) => String::new(),
-    };
     Error::DeviceUnavailable {
         device: Device::Cuda(ordinal),
         why: format!(
-            "there {} ({}), cuda:0 to cuda:{last}{visible}",
+            "there {} ({}), cuda:0 to cuda:{last}{}",
             if count == 1 {
                 "is 1 device".to_owned()
             } else {
                 format!("are {count} devices")
             },
-            driver.source()
+            driver.source(),
+            mapping(driver)
         ),
     }
+}
+
+/// Which GPU of the machine each device is, where the environment chooses among them, and whether that was changed too late.
+fn mapping(driver: &Driver) -> String {
+    let mut text = String::new();
+    let read = driver.visible_devices();
+    if let Some(value) = read {
+        let entries = value.split(',').take(driver.devices()).enumerate();
+        let entries =
+            entries.map(|(ordinal, entry)| format!("cuda:{ordinal} is GPU {}", entry.trim()));
+        let entries: Vec<String> = entries.collect();
+        text = format!(
+            "; {VISIBLE_VARIABLE} is \"{value}\": {}",
+            entries.join(", ")
+        );
+    }
+    let now = std::env::var(VISIBLE_VARIABLE).ok();
+    if now.as_deref() != read {
+        let now = now.map_or("unset".to_owned(), |now| format!("set to \"{now}\""));
+        text.push_str(&format!(
+            "; {VISIBLE_VARIABLE} was {now} after the driver had started, which changes nothing: start the process with it"
+        ));
+    }
+    text
 }
 
 fn properties(driver: &Driver, device: CUdevice) -> Result<Properties, DriverError> {

@@ -22,7 +22,7 @@ pub use check::Site;
 pub use copy::{copy, copy_between, download, fill, upload};
 pub use driver::{Driver, DriverError, Source, Unavailable, driver};
 pub use event::Event;
-pub use gpu::{Gpu, Properties};
+pub use gpu::{Gpu, Launches, Properties};
 pub use library::Library;
 pub use memory::{DeviceBuffer, PinnedBuffer, Purpose};
 pub use module::{Argument, Kernel, Module};

@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fireclay_core::caching::{
     Block, CachingConfig, CachingPolicy, Pool, SegmentSnapshot, Statistics,
 };
-use fireclay_core::{Error, Result};
+use fireclay_core::{Error, Result, call_site};
 use smallvec::SmallVec;
 
 use crate::driver::{Driver, DriverError, code};
@@ -62,6 +62,8 @@ struct Cache {
     peers: Vec<usize>,
     /// At most this much may be reserved.
     limit: Option<u64>,
+    /// For tests: the allocations that go well before one that finds no memory, and how many find none then.
+    failing: Option<(u64, u64)>,
     counts: Counts,
 }
 
@@ -105,8 +107,20 @@ impl DeviceBuffer {
     /// if the driver fails.
     #[track_caller]
     pub fn allocate(stream: &Stream, nbytes: usize, purpose: Purpose) -> Result<DeviceBuffer> {
+        Self::allocate_from(call_site(), stream, nbytes, purpose)
+    }
+
+    /// As [`allocate`](Self::allocate), counted as made by another line than the caller's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate_from(
+        location: &'static Location<'static>,
+        stream: &Stream,
+        nbytes: usize,
+        purpose: Purpose,
+    ) -> Result<DeviceBuffer> {
         let gpu = stream.gpu();
-        let location = Location::caller();
         let block = match nbytes {
             0 => None,
             _ => Some(
@@ -179,15 +193,16 @@ impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let users = self.users.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let marks: Result<SmallVec<[Event; 1]>> = users
-                .iter()
-                .map(|stream| {
-                    let event = Event::new(stream.gpu(), false)?;
-                    event.record(stream)?;
-                    Ok(event)
-                })
-                .collect();
-            self.gpu.memory().free(block, marks);
+            let marks = users.iter().filter_map(|stream| {
+                // Without a mark nobody knows when the stream is done, so it is waited for. Where that fails too, its
+                // device has failed, and nothing runs there any more.
+                let mark = stream.mark();
+                if mark.is_err() {
+                    let _ = stream.synchronize();
+                }
+                mark.ok()
+            });
+            self.gpu.memory().free(block, marks.collect());
         }
     }
 }
@@ -216,6 +231,7 @@ impl DeviceMemory {
                 ledger: Ledger::default(),
                 peers: Vec::new(),
                 limit: None,
+                failing: None,
                 counts: Counts::default(),
             }),
         }
@@ -235,18 +251,17 @@ impl DeviceMemory {
         location: &'static Location<'static>,
     ) -> Result<Block> {
         let mut cache = self.lock();
-        let block = match cache.serve(gpu, nbytes as u64, stream.id())? {
+        let (bytes, stream) = (nbytes as u64, stream.id());
+        if cache.fails_on_purpose() {
+            cache.policy.count_out_of_memory();
+            return Err(Error::from(cache.shortage(gpu, bytes, stream, (0, 0))?));
+        }
+        let block = match cache.serve(gpu, bytes, stream)? {
             Some(block) => block,
-            None => {
-                let shortage = cache.allocate_harder(gpu, nbytes as u64, stream.id())?;
-                match shortage {
-                    Ok(block) => block,
-                    Err(shortage) => {
-                        drop(cache);
-                        return Err(Error::from(shortage));
-                    }
-                }
-            }
+            None => match cache.allocate_harder(gpu, bytes, stream)? {
+                Ok(block) => block,
+                Err(shortage) => return Err(Error::from(shortage)),
+            },
         };
         cache
             .ledger
@@ -254,18 +269,14 @@ impl DeviceMemory {
         Ok(block)
     }
 
-    fn free(&self, block: Block, marks: Result<SmallVec<[Event; 1]>>) {
+    fn free(&self, block: Block, marks: SmallVec<[Event; 1]>) {
         let mut cache = self.lock();
         cache.ledger.remove(block.addr());
-        match marks {
-            Ok(marks) if marks.is_empty() => cache.policy.free(block),
-            Ok(marks) => {
-                cache.policy.retire(&block);
-                cache.waiting.push((block, marks));
-            }
-            // Without a mark nobody knows when the other stream is done. Its device has failed, so that nothing runs
-            // there any more.
-            Err(_) => cache.policy.free(block),
+        if marks.is_empty() {
+            cache.policy.free(block);
+        } else {
+            cache.policy.retire(&block);
+            cache.waiting.push((block, marks));
         }
     }
 
@@ -279,9 +290,9 @@ impl DeviceMemory {
         self.lock().counts
     }
 
-    /// Bytes in use by purpose.
+    /// Bytes in use by purpose: of this process's tensors, and in the end what the cache keeps.
     pub fn by_purpose(&self) -> Vec<(Purpose, u64)> {
-        self.lock().ledger.by_purpose()
+        self.lock().by_purpose()
     }
 
     /// The `count` largest groups of blocks in use that one line has made.
@@ -309,6 +320,13 @@ impl DeviceMemory {
     /// Lets at most `limit` bytes be reserved from now on; `None` takes the limit away. What is reserved already stays.
     pub fn set_limit(&self, limit: Option<u64>) {
         self.lock().limit = limit;
+    }
+
+    /// For tests: after `after` more allocations that go well, `count` find no memory, as if cache and driver had none;
+    /// `None` ends that.
+    #[doc(hidden)]
+    pub fn fail_allocations(&self, failing: Option<(u64, u64)>) {
+        self.lock().failing = failing;
     }
 
     /// Lets work of another device use the memory, now and later. It may be called again.
@@ -340,7 +358,7 @@ impl DeviceMemory {
     /// If the driver fails.
     pub fn empty(&self, gpu: &'static Gpu) -> Result<Released> {
         let mut cache = self.lock();
-        cache.wait_for_others(gpu)?;
+        cache.wait_for_others();
         let freed = cache.release(gpu)?;
         let statistics = cache.policy.statistics();
         let reserved = statistics.reserved_bytes.all.current;
@@ -356,7 +374,7 @@ impl DeviceMemory {
 impl Cache {
     /// A block from free memory, or from a new or longer segment. `None` if the driver has no more.
     fn serve(&mut self, gpu: &'static Gpu, bytes: u64, stream: u64) -> Result<Option<Block>> {
-        self.reap(false)?;
+        self.reap(false);
         if let Some(block) = self.policy.allocate(bytes, stream) {
             return Ok(Some(block));
         }
@@ -373,7 +391,7 @@ impl Cache {
         bytes: u64,
         stream: u64,
     ) -> Result<Result<Block, Box<Shortage>>> {
-        let waited = self.wait_for_others(gpu)?;
+        let waited = self.wait_for_others();
         if waited > 0
             && let Some(block) = self.policy.allocate(bytes, stream)
         {
@@ -389,38 +407,81 @@ impl Cache {
             }
         }
         self.policy.count_out_of_memory();
+        Ok(Err(self.shortage(
+            gpu,
+            bytes,
+            stream,
+            (waited, released),
+        )?))
+    }
+
+    /// What is known when nothing served a request; the bytes that were waited for, and given back to the driver.
+    fn shortage(
+        &self,
+        gpu: &'static Gpu,
+        requested: u64,
+        stream: u64,
+        (waited, released): (u64, u64),
+    ) -> Result<Box<Shortage>> {
         let (free, total) = gpu.mem_get_info()?;
         let statistics = self.policy.statistics();
-        Ok(Err(Box::new(Shortage {
+        let pool = self.policy.config().pool(requested);
+        let growing = self.growing.get(&(stream, pool));
+        Ok(Box::new(Shortage {
             device: gpu.device(),
-            requested: bytes,
+            requested,
             free,
             total,
             limit: self.limit,
             allocated: statistics.allocated_bytes.all.current,
             reserved: statistics.reserved_bytes.all.current,
             largest_free: self.policy.largest_free(stream),
+            tail: growing.and_then(|address| self.policy.free_tail(*address)),
             waited,
             released,
-            purposes: self.ledger.by_purpose(),
+            purposes: self.by_purpose(),
             groups: self.ledger.largest_groups(5),
-        })))
+        }))
+    }
+
+    fn by_purpose(&self) -> Vec<(Purpose, u64)> {
+        let mut purposes = self.ledger.by_purpose();
+        let statistics = self.policy.statistics();
+        let cached = statistics.reserved_bytes.all.current - statistics.allocated_bytes.all.current;
+        if cached > 0 {
+            purposes.push((Purpose::Cache, cached));
+        }
+        purposes
+    }
+
+    /// Counts an allocation against those that tests let fail.
+    fn fails_on_purpose(&mut self) -> bool {
+        let Some((after, count)) = &mut self.failing else {
+            return false;
+        };
+        if *after > 0 {
+            *after -= 1;
+            return false;
+        }
+        let fails = *count > 0;
+        *count = count.saturating_sub(1);
+        fails
     }
 
     /// Frees blocks that other streams have done with; with `wait` it waits until they have. The bytes freed.
-    fn reap(&mut self, wait: bool) -> Result<u64> {
+    fn reap(&mut self, wait: bool) -> u64 {
         let mut freed = 0;
         let mut index = 0;
         while index < self.waiting.len() {
-            let mut done = true;
-            for event in &self.waiting[index].1 {
-                if wait {
-                    event.wait_quietly()?;
-                } else if !event.is_done()? {
-                    done = false;
-                    break;
+            let marks = &self.waiting[index].1;
+            // Work that failed is over too; the error is its own device's to tell.
+            let done = marks.iter().all(|event| match wait {
+                true => {
+                    let _ = event.wait_quietly();
+                    true
                 }
-            }
+                false => event.is_done().unwrap_or(true),
+            });
             if done {
                 let (block, _) = self.waiting.swap_remove(index);
                 freed += block.bytes();
@@ -429,14 +490,14 @@ impl Cache {
                 index += 1;
             }
         }
-        Ok(freed)
+        freed
     }
 
-    fn wait_for_others(&mut self, gpu: &'static Gpu) -> Result<u64> {
+    /// Waits until other streams are done with what they use, and frees it. The bytes freed.
+    fn wait_for_others(&mut self) -> u64 {
         if self.waiting.is_empty() {
-            return Ok(0);
+            return 0;
         }
-        gpu.bound()?;
         let bytes = self.waiting.iter().map(|(block, _)| block.bytes()).sum();
         sync::note(Reason::Memory, bytes);
         self.counts.num_sync_all_streams += 1;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
-use fireclay_core::{Context, Error, Result};
+use fireclay_core::{Error, Result};
 
 use crate::driver::code;
 use crate::gpu::Gpu;
@@ -81,10 +81,14 @@ impl Module {
             |error| {
                 let failed = self.gpu.failed(&error);
                 match failed {
-                    Error::Device { device, what, .. } => Error::Device {
+                    Error::Device {
+                        device,
+                        what,
+                        context,
+                    } => Error::Device {
                         device,
                         what: format!("kernel {name:?}: {what}"),
-                        context: Context::hint(""),
+                        context,
                     },
                     other => other,
                 }
@@ -126,6 +130,8 @@ pub enum Argument<'a> {
     F32(f32),
     /// A double.
     F64(f64),
+    /// The bytes of a structure.
+    Bytes(&'a [u8]),
     /// A structure of eight 64-bit numbers.
     Numbers(&'a [i64; 8]),
 }
@@ -177,6 +183,7 @@ impl Kernel {
                 Argument::F32(value) => pointer(value),
                 Argument::F64(value) => pointer(value),
                 Argument::Numbers(values) => pointer(*values),
+                Argument::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
             })
             .collect();
         // SAFETY: the function is alive; each pointer is to a value of the declared type (the caller's promise), which the

@@ -25,6 +25,18 @@ pub struct Placed<'a> {
     pub strides: &'a [usize],
 }
 
+/// Contiguous operands of one evaluation among many.
+#[derive(Clone, Copy, Debug)]
+pub struct Set<'a> {
+    /// Elements of each.
+    pub count: usize,
+    /// Of the first element of each input.
+    pub addresses: &'a [u64],
+}
+
+/// The furthest element of which 32 bits are enough to count: one vector beyond it must fit too.
+const LARGEST_NARROW: usize = u32::MAX as usize - THREADS as usize * 4;
+
 /// A program that can be launched, with the kernels compiled for it so far.
 pub struct Pointwise {
     program: Program,
@@ -97,13 +109,7 @@ impl Pointwise {
             .chain(outputs)
             .map(|operand| Argument::Address(operand.address))
             .collect();
-        for (register, value) in self.program.constants.iter().zip(constants) {
-            arguments.push(match self.program.classes[*register] {
-                Class::F32 => Argument::F32(value.to_f64() as f32),
-                Class::F64 => Argument::F64(value.to_f64()),
-                Class::I64 => Argument::U64(value.to_i64() as u64),
-            });
-        }
+        arguments.extend(self.constant_arguments(constants));
         arguments.push(number(count));
         if plan.ndim > 0 {
             arguments.extend(sizes.iter().map(|size| number(*size)));
@@ -120,6 +126,94 @@ impl Pointwise {
         };
         // SAFETY: the text declares these parameters in this order; the caller vouches for the memory.
         unsafe { kernel.launch(stream, [blocks, THREADS, 0], &arguments, name, count as u64) }
+    }
+
+    /// Puts the evaluation over many sets of contiguous operands into a stream's queue, in as few launches as their addresses
+    /// fit into. The outputs of a set lie where its first inputs do.
+    ///
+    /// # Errors
+    /// If the kernel can't be compiled or launched.
+    ///
+    /// # Safety
+    /// As for [`launch`](Pointwise::launch), of each set.
+    pub unsafe fn launch_sets(
+        &self,
+        stream: &Stream,
+        name: &'static str,
+        sets: &[Set<'_>],
+        constants: &[Scalar],
+    ) -> Result<()> {
+        let operands = self.program.inputs.len();
+        assert_eq!(constants.len(), self.program.constants.len());
+        assert!(sets.iter().all(|set| set.addresses.len() == operands));
+        let sets: Vec<&Set<'_>> = sets.iter().filter(|set| set.count > 0).collect();
+        let plan = self.plan_of_sets(&sets);
+        let each = THREADS as usize * plan.vector;
+        for part in sets.chunks(text::most_sets(&self.program)) {
+            let mut table = vec![0; text::table_size(&self.program)];
+            table[..8].copy_from_slice(&(part.len() as u64).to_ne_bytes());
+            let mut first_block = 0;
+            let (_, rows) = table.split_at_mut(text::TABLE_HEAD);
+            for (row, set) in rows.chunks_exact_mut(text::row_size(operands)).zip(part) {
+                let numbers = [first_block as u64, set.count as u64];
+                let values = numbers.iter().chain(set.addresses);
+                for (place, value) in row.chunks_exact_mut(8).zip(values) {
+                    place.copy_from_slice(&value.to_ne_bytes());
+                }
+                first_block += set.count.div_ceil(each);
+            }
+            let Ok(blocks) = u32::try_from(first_block) else {
+                let what = "the sets have more elements than one launch can take";
+                return Err(Error::argument(name, what));
+            };
+            let mut arguments = self.constant_arguments(constants);
+            arguments.push(Argument::Bytes(&table));
+            let elements: usize = part.iter().map(|set| set.count).sum();
+            let kernel = self.kernel(stream.gpu(), &plan)?;
+            // SAFETY: the text declares these parameters in this order; the caller vouches for the memory.
+            unsafe {
+                kernel.launch(
+                    stream,
+                    [blocks, THREADS, 0],
+                    &arguments,
+                    name,
+                    elements as u64,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_of_sets(&self, sets: &[&Set<'_>]) -> Plan {
+        let dtypes = self.program.inputs.iter().map(|(_, dtype)| dtype.size());
+        let sizes: SmallVec<[usize; 8]> = dtypes.collect();
+        let largest = sizes.iter().copied().max().unwrap_or(4);
+        let mut vector = (16 / largest).min(4);
+        let aligned = |set: &&Set<'_>| {
+            let mut operands = set.addresses.iter().zip(&sizes);
+            operands.all(|(address, size)| address.is_multiple_of((size * vector) as u64))
+        };
+        if !sets.iter().all(aligned) {
+            vector = 1;
+        }
+        let count = sets.iter().map(|set| set.count).max().unwrap_or(0);
+        Plan {
+            forms: vec![Form::Contiguous; sizes.len() + self.program.outputs.len()],
+            ndim: 0,
+            vector,
+            wide: count > LARGEST_NARROW,
+            sets: true,
+        }
+    }
+
+    fn constant_arguments<'a>(&self, constants: &[Scalar]) -> SmallVec<[Argument<'a>; 24]> {
+        let registers = self.program.constants.iter().zip(constants);
+        let arguments = registers.map(|(register, value)| match self.program.classes[*register] {
+            Class::F32 => Argument::F32(value.to_f64() as f32),
+            Class::F64 => Argument::F64(value.to_f64()),
+            Class::I64 => Argument::U64(value.to_i64() as u64),
+        });
+        arguments.collect()
     }
 
     /// What to write a kernel for, with the loop's sizes and each operand's strides over them.
@@ -167,12 +261,12 @@ impl Pointwise {
             steps.sum::<usize>()
         });
         let furthest = furthest.max().unwrap_or(0).max(count);
-        let limit = u32::MAX as usize - THREADS as usize * 4;
         let plan = Plan {
             forms,
             ndim: if strided { dims.len() } else { 0 },
             vector,
-            wide: furthest > limit,
+            wide: furthest > LARGEST_NARROW,
+            sets: false,
         };
         (plan, dims, strides)
     }

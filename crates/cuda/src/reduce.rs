@@ -14,7 +14,7 @@ use fireclay_core::{Error, Result};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Purpose};
-use crate::module::{Argument, Module};
+use crate::module::{Argument, Kernel, Module};
 use crate::stream::Stream;
 use text::{BLOCK, ROWS_PER_BLOCK, THREADS};
 
@@ -65,7 +65,7 @@ pub unsafe fn reduce(
     let launch = Launch {
         stream,
         name,
-        module: module(stream.gpu(), class, reduction)?,
+        kernels: kernels(stream.gpu(), class, reduction)?,
         class,
         divisor,
     };
@@ -87,7 +87,7 @@ pub unsafe fn reduce(
             let arguments = [from, to, reduce as u64, blocks as u64, total as u64];
             let grid = total.div_ceil(ROWS_PER_BLOCK);
             // SAFETY: the caller's elements; `to` has room for a result of each block.
-            unsafe { launch.run(c"rows", grid, &arguments, last, total) }
+            unsafe { launch.run(&launch.kernels.rows, grid, &arguments, last, total) }
         };
         if blocks == 1 {
             return rows(to, true);
@@ -96,7 +96,7 @@ pub unsafe fn reduce(
         rows(partial.address(), false)?;
         let arguments = [partial.address(), to, blocks as u64, 1, 1, blocks as u64];
         // SAFETY: the partial results, `blocks` of each row.
-        return unsafe { launch.run(c"tree", outer, &arguments, true, total) };
+        return unsafe { launch.run(&launch.kernels.tree, outer, &arguments, true, total) };
     }
     let side_by_side = (NARROW / inner).clamp(1, reduce);
     let (width, wide_rows) = (inner * side_by_side, reduce / side_by_side);
@@ -108,7 +108,15 @@ pub unsafe fn reduce(
         let mut arguments = vec![from, to];
         arguments.extend(numbers.map(|number| number as u64));
         // SAFETY: the caller's elements; `to` has room for a result of each column of each block.
-        unsafe { launch.run(c"columns", total.div_ceil(THREADS), &arguments, last, total) }
+        unsafe {
+            launch.run(
+                &launch.kernels.columns,
+                total.div_ceil(THREADS),
+                &arguments,
+                last,
+                total,
+            )
+        }
     };
     if blocks == 1 && side_by_side == 1 {
         return columns(to, true);
@@ -127,7 +135,7 @@ pub unsafe fn reduce(
             group,
         ];
         // SAFETY: the partial results, `blocks` of each column.
-        return unsafe { launch.run(c"tree", outer * width, &arguments, true, total) };
+        return unsafe { launch.run(&launch.kernels.tree, outer * width, &arguments, true, total) };
     }
     // First the blocks of each column of the wide rows, then the columns of equal index.
     let wide = if blocks == 1 {
@@ -143,30 +151,46 @@ pub unsafe fn reduce(
             group,
         ];
         // SAFETY: as above; `wide` has room for a result of each column.
-        unsafe { launch.run(c"tree", outer * width, &arguments, false, total)? };
+        unsafe {
+            launch.run(
+                &launch.kernels.tree,
+                outer * width,
+                &arguments,
+                false,
+                total,
+            )?
+        };
         Some(wide)
     };
     let address = wide.as_ref().map_or(address, DeviceBuffer::address);
     let (count, stride) = (side_by_side as u64, inner as u64);
     let arguments = [address, to, count, stride, inner as u64, width as u64];
     // SAFETY: one number of each column of the wide rows.
-    unsafe { launch.run(c"tree", outer * inner, &arguments, true, outer * width) }
+    unsafe {
+        launch.run(
+            &launch.kernels.tree,
+            outer * inner,
+            &arguments,
+            true,
+            outer * width,
+        )
+    }
 }
 
 struct Launch<'a> {
     stream: &'a Stream,
     name: &'static str,
-    module: Arc<Module>,
+    kernels: Arc<Kernels>,
     class: Class,
     divisor: Option<f64>,
 }
 
 impl Launch<'_> {
     /// # Safety
-    /// The arguments are the entry's but for the last two, and their memory is as [`reduce`] asks.
+    /// The arguments are the kernel's but for the last two, and their memory is as [`reduce`] asks.
     unsafe fn run(
         &self,
-        entry: &'static std::ffi::CStr,
+        kernel: &Kernel,
         blocks: usize,
         arguments: &[u64],
         last: bool,
@@ -185,24 +209,34 @@ impl Launch<'_> {
             Class::F64 => Argument::F64(divisor),
             Class::I64 => Argument::U64(1),
         });
-        let kernel = self.module.kernel(entry)?;
         let shape = [blocks, THREADS as u32, 0];
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(self.stream, shape, &all, self.name, elements as u64) }
     }
 }
 
-/// The module of a type and an operation, compiled once for each device.
-fn module(gpu: &'static Gpu, class: Class, reduction: Reduction) -> Result<Arc<Module>> {
+/// The kernels of a type and an operation, compiled once for each device.
+struct Kernels {
+    rows: Kernel,
+    columns: Kernel,
+    tree: Kernel,
+}
+
+fn kernels(gpu: &'static Gpu, class: Class, reduction: Reduction) -> Result<Arc<Kernels>> {
     type Key = (usize, Class, Reduction);
-    static KNOWN: Mutex<Option<HashMap<Key, Arc<Module>>>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<HashMap<Key, Arc<Kernels>>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
     let key = (gpu.ordinal(), class, reduction);
-    if let Some(module) = known.get(&key) {
-        return Ok(Arc::clone(module));
+    if let Some(kernels) = known.get(&key) {
+        return Ok(Arc::clone(kernels));
     }
     let module = Module::from_ptx(gpu, &text::module(class, reduction))?;
-    known.insert(key, Arc::clone(&module));
-    Ok(module)
+    let kernels = Arc::new(Kernels {
+        rows: module.kernel(c"rows")?,
+        columns: module.kernel(c"columns")?,
+        tree: module.kernel(c"tree")?,
+    });
+    known.insert(key, Arc::clone(&kernels));
+    Ok(kernels)
 }

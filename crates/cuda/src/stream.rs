@@ -78,6 +78,13 @@ impl Stream {
         gpu.raised()
     }
 
+    /// A mark behind all of its work so far.
+    pub(crate) fn mark(&self) -> Result<Event> {
+        let event = Event::new(self.gpu(), false)?;
+        event.record(self)?;
+        Ok(event)
+    }
+
     /// Makes its later work wait for what `event` has marked, on the device, without stopping the host.
     ///
     /// # Errors

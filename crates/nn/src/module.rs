@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fireclay_tensor::{Buffer, DType, IntoDevice, Parameter, Result, Tensor};
+use fireclay_tensor::{Buffer, DType, IntoDevice, Parameter, Result, Tensor, as_one_call};
 
 use crate::field::FieldVisitor;
 use crate::load::{self, LoadReport};
@@ -66,11 +66,13 @@ pub trait ModuleExt: ModuleFields {
 
     /// Moves all parameters, their gradients and all buffers to `device` (`Module.to`). All move, or none on an error.
     /// Handles stay valid: an optimizer built before sees the moved parameters, and moves its own state at the next step.
+    #[track_caller]
     fn to(&self, device: impl IntoDevice) -> Result<()>
     where
         Self: Sized;
 
     /// Casts all parameters, their gradients and the floating buffers to `dtype` (`Module.to(dtype)`). All or none.
+    #[track_caller]
     fn to_dtype(&self, dtype: DType) -> Result<()>;
 
     /// Clears all gradients (`Module.zero_grad`).
@@ -168,6 +170,7 @@ impl<M: ModuleFields> ModuleExt for M {
         });
     }
 
+    #[track_caller]
     fn to(&self, device: impl IntoDevice) -> Result<()> {
         let device = device.into_device()?;
         change(self, &|parameter| parameter.moved_to(device), &|buffer| {
@@ -175,6 +178,7 @@ impl<M: ModuleFields> ModuleExt for M {
         })
     }
 
+    #[track_caller]
     fn to_dtype(&self, dtype: DType) -> Result<()> {
         change(self, &|parameter| parameter.cast_to(dtype), &|buffer| {
             buffer.cast_to(dtype)
@@ -202,7 +206,8 @@ impl<M: ModuleFields> ModuleExt for M {
     }
 }
 
-/// Prepares all changes, then makes them, so that an error changes nothing.
+/// Prepares all changes, then makes them, so that an error changes nothing. New tensors count as made by the caller's line.
+#[track_caller]
 fn change(
     module: &dyn ModuleFields,
     of_parameter: &dyn Fn(&Parameter) -> Result<fireclay_tensor::Moved>,
@@ -211,7 +216,9 @@ fn change(
     let mut changes = Vec::new();
     let mut seen = HashSet::new();
     let mut buffers: Vec<Buffer> = Vec::new();
-    walk(module, &mut |_, part| match part {
+    let mut prepare = |part: Part<'_>| match part {
+        // Nothing more is tried once something has failed.
+        _ if changes.last().is_some_and(Result::is_err) => {}
         Part::Parameter(parameter) if seen.insert(parameter.id()) => {
             changes.push(of_parameter(parameter));
         }
@@ -220,7 +227,8 @@ fn change(
             changes.push(of_buffer(buffer));
         }
         _ => {}
-    });
+    };
+    as_one_call(|| walk(module, &mut |_, part| prepare(part)));
     let changes = changes.into_iter().collect::<Result<Vec<_>>>()?;
     changes
         .into_iter()

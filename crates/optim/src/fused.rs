@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use fireclay_core::pointwise::Pointwise;
 use fireclay_tensor::{
-    DType, Device, Error, Parameter, Result, StateDict, StateDictReader, Tensor, no_grad, update,
+    DType, Device, Error, Parameter, Purpose, Result, StateDict, StateDictReader, Tensor,
+    as_one_call, no_grad, update,
 };
 
 use crate::optimizer::Optimizer;
@@ -158,19 +159,24 @@ type BatchKey = (u64, Device, DType, DType);
 /// A parameter about to be changed: its slot's number, its tensor, its gradient.
 type Ready = (usize, Tensor, Tensor);
 
+/// A state about to be put into the slot of this number.
+type NewState = (usize, State);
+
 impl<R: Rule> Group<R> {
-    /// The parameters that have a gradient, with their states made and in place. Changes no parameter.
-    fn prepare(&mut self) -> Result<Vec<Ready>> {
+    /// The parameters that have a gradient, and the states that they lack or that must move to them. Changes nothing.
+    fn prepare(&self) -> Result<(Vec<Ready>, Vec<NewState>)> {
         let states = self.rule.state_names().len();
-        let mut ready = Vec::new();
-        for (number, slot) in self.slots.iter_mut().enumerate() {
+        let (mut ready, mut new) = (Vec::new(), Vec::new());
+        for (number, slot) in self.slots.iter().enumerate() {
             let tensor = slot.parameter.tensor();
             if let Some(grad) = tensor.grad() {
-                slot.prepare(states, &tensor)?;
+                if let Some(state) = slot.new_state(states, &tensor)? {
+                    new.push((number, state));
+                }
                 ready.push((number, tensor, grad));
             }
         }
-        Ok(ready)
+        Ok((ready, new))
     }
 
     fn step(&mut self, ready: &[Ready]) -> Result<()> {
@@ -214,43 +220,56 @@ impl<R: Rule> Group<R> {
 }
 
 impl Slot {
-    /// Makes the state where there is none, and moves it to where the parameter is now.
-    fn prepare(&mut self, states: usize, parameter: &Tensor) -> Result<()> {
-        let Some(state) = &mut self.state else {
-            let zeros = || {
-                Tensor::full_of(
-                    parameter.shape(),
-                    0.0,
-                    parameter.dtype(),
-                    parameter.device(),
-                )
-            };
-            self.state = Some(State {
-                step: 0,
-                tensors: (0..states).map(|_| zeros()).collect::<Result<_>>()?,
-            });
-            return Ok(());
+    /// The state that the parameter needs where it is now, unless the slot has it.
+    fn new_state(&self, states: usize, parameter: &Tensor) -> Result<Option<State>> {
+        let (dtype, device) = (parameter.dtype(), parameter.device());
+        let (step, tensors) = match &self.state {
+            None => {
+                let zeros = || Tensor::full_of(parameter.shape(), 0.0, dtype, device);
+                let tensors = (0..states).map(|_| zeros());
+                (0, tensors.collect::<Result<Vec<_>>>()?)
+            }
+            Some(state) => {
+                let fits = |tensor: &Tensor| tensor.dtype() == dtype && tensor.device() == device;
+                if state.tensors.iter().all(fits) {
+                    return Ok(None);
+                }
+                let moved = |tensor: &Tensor| tensor.to(device)?.to_dtype(dtype);
+                let tensors = state.tensors.iter().map(moved);
+                (state.step, tensors.collect::<Result<Vec<_>>>()?)
+            }
         };
-        for tensor in &mut state.tensors {
-            *tensor = tensor.to(parameter.device())?.to_dtype(parameter.dtype())?;
+        Ok(Some(State::of(step, tensors)))
+    }
+}
+
+impl State {
+    fn of(step: u64, tensors: Vec<Tensor>) -> State {
+        for tensor in &tensors {
+            tensor.count_as(Purpose::Optimizer);
         }
-        Ok(())
+        State { step, tensors }
     }
 }
 
 impl<R: Rule> Optimizer for Fused<R> {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
-        no_grad(|| {
-            let ready: Vec<Vec<Ready>> = self
-                .groups
-                .iter_mut()
-                .map(Group::prepare)
-                .collect::<Result<_>>()?;
-            let groups = self.groups.iter_mut().zip(&ready);
-            groups
-                .into_iter()
-                .try_for_each(|(group, ready)| group.step(ready))
-        })
+        let step = || {
+            // All states are made before any is put in place: where memory ends, nothing was changed.
+            let prepared = self.groups.iter().map(Group::prepare);
+            let prepared = prepared.collect::<Result<Vec<_>>>()?;
+            let mut batches = Vec::with_capacity(prepared.len());
+            for (group, (ready, new)) in self.groups.iter_mut().zip(prepared) {
+                for (number, state) in new {
+                    group.slots[number].state = Some(state);
+                }
+                batches.push(ready);
+            }
+            let mut groups = self.groups.iter_mut().zip(&batches);
+            groups.try_for_each(|(group, ready)| group.step(ready))
+        };
+        as_one_call(|| no_grad(step))
     }
 
     fn zero_grad(&self) {
@@ -334,7 +353,7 @@ impl<R: Rule> Optimizer for Fused<R> {
                     tensors.push(tensor.copy()?);
                 }
             }
-            loaded.push(Some(State { step, tensors }));
+            loaded.push(Some(State::of(step, tensors)));
         }
         reader.finish()?;
         rules.iter().try_for_each(Rule::check)?;

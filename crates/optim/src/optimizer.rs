@@ -8,6 +8,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// Memory for the state could not be had; then nothing was changed.
+    #[track_caller]
     fn step(&mut self) -> Result<()>;
 
     /// Clears the gradients of all parameters.

@@ -1,9 +1,8 @@
 //! `CudaCall`: what a CUDA kernel works on, and the ways to start one.
 
 use std::ffi::CStr;
-use std::panic::Location;
 
-use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar};
+use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
 use fireclay_cuda::{Argument, DeviceBuffer, Library, Purpose, Site, Stream};
@@ -25,14 +24,13 @@ pub struct CudaCall<'a> {
     outputs: SmallVec<[Operand<'a>; 2]>,
     stream: &'a Stream,
     name: &'static str,
-    location: &'static Location<'static>,
 }
 
 impl<'a> CudaCall<'a> {
     /// # Safety
     /// As [`CpuCall::new`], and all storages are of the stream's device.
     pub(crate) unsafe fn new(
-        (name, location): (&'static str, &'static Location<'static>),
+        name: &'static str,
         stream: &'a Stream,
         inputs: SmallVec<[Operand<'a>; 4]>,
         outputs: SmallVec<[Operand<'a>; 2]>,
@@ -42,7 +40,6 @@ impl<'a> CudaCall<'a> {
             outputs,
             stream,
             name,
-            location,
         }
     }
 
@@ -267,7 +264,7 @@ impl<'a> CudaCall<'a> {
             op: self.name,
             dim,
             size,
-            location: self.location,
+            location: call_site(),
             also,
         })?;
         Ok([Argument::Address(slot), Argument::U32(number)])

@@ -6,8 +6,11 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use fireclay_core::{Context, DType, Device, Error, Made, Origin, Result, Shape};
+use fireclay_core::{
+    Context, DType, Device, Error, Made, Origin, Result, Shape, call_site, called_from,
+};
 use fireclay_cpu::program::{Program, Sink, Source};
+use fireclay_cuda::pointwise::Set;
 use smallvec::{SmallVec, smallvec};
 
 use crate::autograd::{self, Recording};
@@ -23,7 +26,7 @@ pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
     let recording = Recording::wanted(inputs);
     autograd::check_views(op.name(), inputs)?;
-    let moved = numbers_moved(&op, inputs)?;
+    let moved = numbers_moved(&op, inputs, origin.location)?;
     let moved: SmallVec<[&Tensor; 4]> = moved.iter().collect();
     let inputs = if moved.is_empty() { inputs } else { &moved[..] };
     let outputs = run(&op, inputs, origin)?;
@@ -51,7 +54,7 @@ pub fn call_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 /// cast to where PyTorch allows it (never from a higher kind to a lower one).
 #[track_caller]
 pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
-    let location = Location::caller();
+    let location = call_site();
     let context = |error: Error| with_operands(error, inputs, targets);
     for target in targets {
         autograd::check_in_place(op.name(), target, inputs).map_err(context)?;
@@ -120,7 +123,7 @@ fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
     };
     let mut outputs = Outputs::new();
     for meta in metas {
-        outputs.push(allocate(meta, device, origin).map_err(context)?);
+        outputs.push(allocate(op.name(), meta, device, origin).map_err(context)?);
     }
     let targets: SmallVec<[&Tensor; 2]> = outputs.iter().collect();
     run_on_device(op, inputs, &targets, Targets::Fresh, origin.location).map_err(context)?;
@@ -133,16 +136,20 @@ fn checked_nbytes(shape: &Shape, dtype: DType, device: Device) -> Result<usize> 
     shape
         .checked_numel()
         .and_then(|numel| numel.checked_mul(dtype.size()))
-        .ok_or_else(|| Error::OutOfMemory {
-            device,
-            what: format!("a tensor {dtype}{shape} is larger than memory can be"),
-            context: Box::default(),
+        .ok_or_else(|| {
+            let what = format!("a tensor {dtype}{shape} is larger than memory can be");
+            Error::out_of_memory(device, what, "")
         })
 }
 
-fn allocate(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
-    let nbytes = checked_nbytes(meta.layout.shape(), meta.dtype, device)?;
-    let storage = Storage::allocate(device, nbytes)?;
+/// A fresh tensor of unspecified content for what `name` says.
+fn allocate(name: &str, meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
+    let (dtype, shape) = (meta.dtype, meta.layout.shape());
+    let nbytes = checked_nbytes(shape, dtype, device)?;
+    let storage = Storage::allocate(device, nbytes, origin.location).map_err(|error| {
+        let location = origin.location;
+        error.with_request(|| format!("{dtype}{shape} for {name}, called at {location}"))
+    })?;
     Ok(Tensor::from_parts(
         storage,
         meta.layout,
@@ -154,7 +161,7 @@ fn allocate(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> 
 
 /// A fresh tensor of unspecified content.
 pub(crate) fn empty(meta: OutputMeta, device: Device, origin: Origin) -> Result<Tensor> {
-    allocate(meta, device, origin)
+    allocate("a new tensor", meta, device, origin)
 }
 
 /// Whether others may hold the tensors that an op writes.
@@ -166,13 +173,34 @@ enum Targets<'a> {
     Shared(&'a [OutputMeta]),
 }
 
-/// Runs the kernel of the device that the tensors are on.
+/// Runs the kernel of the device that the tensors are on, for a line of the user: also what the kernel itself needs is
+/// counted there.
 fn run_on_device(
     op: &dyn Op,
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
     location: &'static Location<'static>,
+) -> Result<()> {
+    let ran = match targets[0].device() {
+        Device::Cpu => run_where_they_are(op, inputs, targets, kind),
+        Device::Cuda(_) => called_from(location, || run_where_they_are(op, inputs, targets, kind)),
+    };
+    ran.map_err(|error| {
+        error.with_request(|| {
+            format!(
+                "what {} needs while it runs, called at {location}",
+                op.name()
+            )
+        })
+    })
+}
+
+fn run_where_they_are(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    kind: Targets<'_>,
 ) -> Result<()> {
     let device = targets[0].device();
     match (inputs.first().map(|input| input.device()), device) {
@@ -181,8 +209,8 @@ fn run_on_device(
             let source = autograd::no_grad(|| inputs[0].packed())?;
             storage::transfer(&source.0.storage, &targets[0].0.storage, source.nbytes())
         }
-        (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind, location),
-        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind, location),
+        (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind),
+        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind),
     }
 }
 
@@ -193,7 +221,6 @@ fn run_cuda(
     targets: &[&Tensor],
     ordinal: usize,
     kind: Targets<'_>,
-    location: &'static Location<'static>,
 ) -> Result<()> {
     let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
     let written = match kind {
@@ -207,12 +234,16 @@ fn run_cuda(
     let inputs = inputs.iter().map(|input| operand(input)).collect();
     let outputs = targets.iter().map(|target| operand(target)).collect();
     // SAFETY: as in `run_kernel`, and `check_devices` saw to it that all are on this device.
-    op.cuda(unsafe { CudaCall::new((op.name(), location), stream, inputs, outputs) })
+    op.cuda(unsafe { CudaCall::new(op.name(), stream, inputs, outputs) })
 }
 
 /// The inputs with numbers of the host (tensors without dimensions) moved to the device of the others, where the op takes
 /// such a mixture; nothing if there is nothing to move. The move is recorded, so that gradients come back.
-fn numbers_moved(op: &dyn Op, inputs: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
+fn numbers_moved(
+    op: &dyn Op,
+    inputs: &[&Tensor],
+    location: &'static Location<'static>,
+) -> Result<SmallVec<[Tensor; 4]>> {
     let is_number = |input: &Tensor| input.device().is_cpu() && input.ndim() == 0;
     let mut devices = inputs
         .iter()
@@ -225,7 +256,7 @@ fn numbers_moved(op: &dyn Op, inputs: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]
         return Ok(SmallVec::new());
     }
     let moved = inputs.iter().map(|&input| match is_number(input) {
-        true => input.to(device),
+        true => called_from(location, || input.to(device)),
         false => Ok(input.clone()),
     });
     moved.collect()
@@ -238,10 +269,9 @@ fn run_prepared(
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
-    location: &'static Location<'static>,
 ) -> Result<()> {
     if form == KernelInputs::AsIs {
-        return run_kernel(op, inputs, targets, kind, location);
+        return run_kernel(op, inputs, targets, kind);
     }
     let widen = |tensor: &Tensor| tensor.dtype().is_half();
     let ready = |tensor: &Tensor| {
@@ -259,7 +289,7 @@ fn run_prepared(
         targets[index].dtype() == kernel_dtype(index) && targets[index].is_contiguous()
     };
     if inputs.iter().all(|input| ready(input)) && (0..targets.len()).all(plain) {
-        return run_kernel(op, inputs, targets, kind, location);
+        return run_kernel(op, inputs, targets, kind);
     }
     autograd::no_grad(|| {
         let prepared: SmallVec<[Tensor; 4]> = inputs
@@ -278,12 +308,12 @@ fn run_prepared(
                     return Ok(target.clone());
                 }
                 let meta = OutputMeta::contiguous(target.shape().clone(), kernel_dtype(index));
-                allocate(meta, target.device(), target.origin())
+                allocate(op.name(), meta, target.device(), target.origin())
             })
             .collect::<Result<_>>()?;
         let prepared: SmallVec<[&Tensor; 4]> = prepared.iter().collect();
         let result_refs: SmallVec<[&Tensor; 2]> = results.iter().collect();
-        run_kernel(op, &prepared, &result_refs, kind, location)?;
+        run_kernel(op, &prepared, &result_refs, kind)?;
         for (result, target) in results.iter().zip(targets) {
             if !result.is_same(target) {
                 crate::ops::copy::write(result, target)?;
@@ -298,10 +328,9 @@ fn run_kernel(
     inputs: &[&Tensor],
     targets: &[&Tensor],
     kind: Targets<'_>,
-    location: &'static Location<'static>,
 ) -> Result<()> {
     if let Device::Cuda(ordinal) = targets[0].device() {
-        return run_cuda(op, inputs, targets, ordinal, kind, location);
+        return run_cuda(op, inputs, targets, ordinal, kind);
     }
     let written = if matches!(kind, Targets::Shared(_)) {
         targets
@@ -342,7 +371,7 @@ pub(crate) fn update<const N: usize>(
     written: usize,
     sets: &[[&Tensor; N]],
 ) -> Result<()> {
-    let location = Location::caller();
+    let location = call_site();
     let mut storages: Vec<usize> = Vec::with_capacity(sets.len() * written);
     for set in sets {
         let context = |error: Error| with_operands(error, set, &[]);
@@ -396,9 +425,20 @@ pub(crate) fn update<const N: usize>(
     );
     if let Device::Cuda(ordinal) = sets.first().map_or(Device::Cpu, |set| set[0].device()) {
         let stream = fireclay_cuda::Gpu::get(ordinal)?.stream();
-        let kernel = fireclay_cuda::pointwise::Pointwise::of(&program.description());
-        let constants: SmallVec<[fireclay_core::Scalar; 4]> = program.constants().collect();
-        for set in sets {
+        let (description, numbers) = program.description().with_numbers_apart();
+        let kernel = fireclay_cuda::pointwise::Pointwise::of(&description);
+        let constants: Vec<fireclay_core::Scalar> = program.constants().chain(numbers).collect();
+        let is_plain = |set: &&[&Tensor; N]| set.iter().all(|tensor| tensor.is_contiguous());
+        let plain: Vec<[u64; N]> = (sets.iter().filter(is_plain))
+            .map(|set| set.map(|tensor| operand(tensor).address()))
+            .collect();
+        let counts = sets.iter().filter(is_plain).map(|set| set[0].numel());
+        let plain: Vec<Set<'_>> = (counts.zip(&plain))
+            .map(|(count, addresses)| Set { count, addresses })
+            .collect();
+        // SAFETY: as below; contiguous operands have `count` elements, and the outputs are the first ones.
+        unsafe { kernel.launch_sets(stream, name, &plain, &constants)? };
+        for set in sets.iter().filter(|set| !is_plain(set)) {
             let inputs = set.iter().map(|tensor| operand(tensor)).collect();
             let outputs = set[..written]
                 .iter()
@@ -406,12 +446,11 @@ pub(crate) fn update<const N: usize>(
                 .collect();
             // SAFETY: locked above; no storage that is written is shared by another operand, except that an output is the
             // very input of its place.
-            let call = unsafe { CudaCall::new((name, location), stream, inputs, outputs) };
+            let call = unsafe { CudaCall::new(name, stream, inputs, outputs) };
             call.pointwise(&kernel, &constants)?;
-            for tensor in &set[..written] {
-                tensor.0.storage.mark_modified(location);
-            }
         }
+        let tensors = sets.iter().flat_map(|set| &set[..written]);
+        tensors.for_each(|tensor| tensor.0.storage.mark_modified(location));
         return Ok(());
     }
     let operand = |tensor: &Tensor| operand(tensor).ptr();

@@ -25,6 +25,8 @@ pub use fireclay_core::{
     DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, IntoDevice, Layout, Made,
     Operand, Origin, Result, Scalar, Shape, ThreadDevices, get_default_device,
 };
+pub use fireclay_core::{as_one_call, call_site, called_from};
+pub use fireclay_cuda::Purpose;
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
 pub use generator::{Generator, RngState, default_generator, manual_seed};

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use fireclay_core::{DType, Error, IntoDevice, Result};
+use fireclay_cuda::Purpose;
 
 use crate::autograd::no_grad;
 use crate::tensor::Tensor;
@@ -53,7 +54,7 @@ impl Parameter {
             .with_hint("keep whole numbers and bools in a Buffer")
             .with_operands(|| vec![tensor.operand("tensor")]));
         }
-        let leaf = tensor.detach().requires_grad_(true)?;
+        let leaf = leaf_of(&tensor, true)?;
         Ok(Parameter(Slot::of(leaf)))
     }
 
@@ -74,7 +75,7 @@ impl Parameter {
     fn replace(&self, tensor: &Tensor, grad: Option<Tensor>) -> Result<()> {
         let old = self.tensor();
         check_shape("Parameter::set", &old, tensor)?;
-        let leaf = tensor.detach().requires_grad_(old.requires_grad())?;
+        let leaf = leaf_of(tensor, old.requires_grad())?;
         leaf.set_grad(grad)?;
         self.0.put(leaf);
         Ok(())
@@ -154,7 +155,7 @@ impl Buffer {
     /// A buffer that the state dict holds.
     pub fn new(tensor: Tensor) -> Buffer {
         Buffer {
-            slot: Slot::of(tensor.detach()),
+            slot: Slot::of(plain(&tensor)),
             persistent: true,
         }
     }
@@ -178,7 +179,7 @@ impl Buffer {
     /// `tensor` has another shape.
     pub fn set(&self, tensor: &Tensor) -> Result<()> {
         check_shape("Buffer::set", &self.tensor(), tensor)?;
-        self.slot.put(tensor.detach());
+        self.slot.put(plain(tensor));
         Ok(())
     }
 
@@ -278,6 +279,16 @@ impl Slot {
             *known = Some(name.into());
         }
     }
+}
+
+/// What stands behind a handle for `tensor`: the same elements without history. It is known by the line that made them.
+fn plain(tensor: &Tensor) -> Tensor {
+    tensor.count_as(Purpose::Parameters);
+    tensor.detached(tensor.origin())
+}
+
+fn leaf_of(tensor: &Tensor, requires_grad: bool) -> Result<Tensor> {
+    plain(tensor).requires_grad_(requires_grad)
 }
 
 fn check_shape(op: &'static str, old: &Tensor, new: &Tensor) -> Result<()> {

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result};
+use fireclay_core::{DType, Device, Element, Error, Layout, Result, call_site};
 use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
 use fireclay_cuda::{DeviceBuffer, Gpu, Purpose};
 use smallvec::SmallVec;
@@ -38,17 +38,19 @@ enum Memory {
 }
 
 impl Storage {
-    /// Fresh bytes of unspecified content (on the host: initialised).
-    #[track_caller]
-    pub(crate) fn allocate(device: Device, nbytes: usize) -> Result<Arc<Storage>> {
+    /// Fresh bytes of unspecified content (on the host: initialised), asked for by a line of the user.
+    pub(crate) fn allocate(
+        device: Device,
+        nbytes: usize,
+        location: &'static Location<'static>,
+    ) -> Result<Arc<Storage>> {
         let memory = match device {
             Device::Cpu => Memory::Cpu(HostBuffer::allocate(nbytes).map_err(out_of_host_memory)?),
             Device::Cuda(ordinal) => {
                 let stream = Gpu::get(ordinal)?.stream();
-                Memory::Cuda(DeviceBuffer::allocate(
-                    stream,
-                    nbytes,
-                    Purpose::Activations,
+                let purpose = Purpose::Activations;
+                Memory::Cuda(DeviceBuffer::allocate_from(
+                    location, stream, nbytes, purpose,
                 )?)
             }
         };
@@ -110,6 +112,13 @@ impl Storage {
         }
     }
 
+    /// Says what the bytes are for, in the ledger of their device.
+    pub(crate) fn set_purpose(&self, purpose: Purpose) {
+        if let Memory::Cuda(buffer) = &self.memory {
+            buffer.set_purpose(purpose);
+        }
+    }
+
     /// The device's bytes, if it is not the host.
     pub(crate) fn on_device(&self) -> Option<&DeviceBuffer> {
         match &self.memory {
@@ -121,11 +130,8 @@ impl Storage {
 
 /// The error of an op that host memory isn't enough for.
 pub(crate) fn out_of_host_memory(error: HostMemoryError) -> Error {
-    Error::OutOfMemory {
-        device: Device::Cpu,
-        what: error.to_string(),
-        context: Context::hint("free tensors, or work on smaller batches"),
-    }
+    let hint = "free tensors, or work on smaller batches";
+    Error::out_of_memory(Device::Cpu, error.to_string(), hint)
 }
 
 /// Locks on all the storages that one op touches. See Note [Storage locking].
@@ -340,11 +346,11 @@ fn room_for(nbytes: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match bytes.try_reserve_exact(nbytes) {
         Ok(()) => Ok(bytes),
-        Err(error) => Err(Error::OutOfMemory {
-            device: Device::Cpu,
-            what: format!("{nbytes} bytes of a device can't be read: {error}"),
-            context: Context::hint("read parts of the tensor"),
-        }),
+        Err(error) => Err(Error::out_of_memory(
+            Device::Cpu,
+            format!("{nbytes} bytes of a device can't be read: {error}"),
+            "read parts of the tensor",
+        )),
     }
 }
 
@@ -353,11 +359,11 @@ fn vec_for<T>(layout: &Layout, each: usize) -> Result<Vec<T>> {
     let mut items = Vec::new();
     match items.try_reserve_exact(layout.numel().saturating_mul(each)) {
         Ok(()) => Ok(items),
-        Err(error) => Err(Error::OutOfMemory {
-            device: Device::Cpu,
-            what: format!("{} elements can't be read out: {error}", layout.numel()),
-            context: Context::hint("read the tensor before it is expanded, or parts of it"),
-        }),
+        Err(error) => Err(Error::out_of_memory(
+            Device::Cpu,
+            format!("{} elements can't be read out: {error}", layout.numel()),
+            "read the tensor before it is expanded, or parts of it",
+        )),
     }
 }
 
@@ -370,6 +376,7 @@ struct HostBytes<'a> {
 }
 
 impl<'a> HostBytes<'a> {
+    #[track_caller]
     fn of(storage: &'a Arc<Storage>, layout: &Layout, dtype: DType) -> Result<HostBytes<'a>> {
         let access = Access::new(std::iter::once(storage), None);
         let operand = Operand {
@@ -391,9 +398,14 @@ impl<'a> HostBytes<'a> {
         let mut bytes = room_for(span)?;
         bytes.resize(span, 0);
         // SAFETY: `address` checked that the span lies within the storage, which is locked for reading.
-        unsafe {
-            fireclay_cuda::download(buffer.gpu().stream(), operand.address(), &mut bytes)?;
-        }
+        let arrived = unsafe {
+            fireclay_cuda::download(buffer.gpu().stream(), operand.address(), &mut bytes)
+        };
+        let location = call_site();
+        arrived.map_err(|error| {
+            let shape = layout.shape();
+            error.with_request(|| format!("{dtype}{shape} to be read, called at {location}"))
+        })?;
         Ok(HostBytes {
             _access: access,
             base: bytes.as_ptr(),
@@ -409,6 +421,7 @@ impl<'a> HostBytes<'a> {
 }
 
 /// Reads the elements of a layout in order. `T` may be bool.
+#[track_caller]
 pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout) -> Result<Vec<T>> {
     let mut elements = vec_for(layout, 1)?;
     let bytes = HostBytes::of(storage, layout, T::DTYPE)?;
@@ -429,6 +442,7 @@ pub(crate) fn read_elements<T: Element>(storage: &Arc<Storage>, layout: &Layout)
 }
 
 /// The raw bytes of the elements of a layout, in order.
+#[track_caller]
 pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) -> Result<Vec<u8>> {
     let size = dtype.size();
     let mut bytes = vec_for(layout, size)?;
@@ -449,12 +463,18 @@ pub(crate) fn read_bytes(storage: &Arc<Storage>, layout: &Layout, dtype: DType) 
 }
 
 /// Fills a fresh storage, which nobody else has yet, from bytes.
+#[track_caller]
 pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) -> Result<()> {
     let _access = Access::new(std::iter::empty(), Some(storage));
     assert!(bytes.len() <= storage.nbytes());
     if let Some(buffer) = storage.on_device() {
         // SAFETY: within the storage, locked for writing.
-        return unsafe { fireclay_cuda::upload(buffer.gpu().stream(), buffer.address(), bytes) };
+        let sent = unsafe { fireclay_cuda::upload(buffer.gpu().stream(), buffer.address(), bytes) };
+        let location = call_site();
+        return sent.map_err(|error| {
+            let device = buffer.gpu().device();
+            error.with_request(|| format!("a copy to {device}, called at {location}"))
+        });
     }
     // SAFETY: within the storage, locked for writing.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), storage.as_ptr(), bytes.len()) };
@@ -462,6 +482,7 @@ pub(crate) fn fill_from_bytes(storage: &Arc<Storage>, bytes: &[u8]) -> Result<()
 }
 
 /// Fills a storage from elements; bools become one byte each.
+#[track_caller]
 pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]) -> Result<()> {
     let nbytes = std::mem::size_of_val(elements);
     // SAFETY: every `Element` is plain old data without padding, valid for reads as bytes.
@@ -471,6 +492,7 @@ pub(crate) fn fill_from_slice<T: Element>(storage: &Arc<Storage>, elements: &[T]
 }
 
 /// Runs `write` over the elements of a fresh contiguous storage; for a device, of a copy that is uploaded then.
+#[track_caller]
 pub(crate) fn fill_with<T: Element>(
     storage: &Arc<Storage>,
     write: impl FnOnce(&mut [T]),
@@ -478,7 +500,7 @@ pub(crate) fn fill_with<T: Element>(
     assert!(T::DTYPE != DType::Bool, "bools are written as u8");
     let len = storage.nbytes() / size_of::<T>();
     if storage.on_device().is_some() {
-        let host = Storage::allocate(Device::Cpu, storage.nbytes())?;
+        let host = Storage::allocate(Device::Cpu, storage.nbytes(), call_site())?;
         fill_with(&host, write)?;
         // SAFETY: the bytes of a host storage that nobody else has.
         let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr(), host.nbytes()) };

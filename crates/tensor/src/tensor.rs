@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fireclay_core::{DType, Device, Element, Error, Layout, Operand, Origin, Result, Shape};
+use fireclay_cuda::Purpose;
 
 use crate::autograd::AutogradMeta;
 use crate::storage::{self, Storage};
@@ -134,6 +135,13 @@ impl Tensor {
         self.0.origin
     }
 
+    /// Says what the tensor's memory is for, in the ledger of its device (see `memory_summary`). Memory of ops counts as
+    /// activations until something else is said; parameters, their gradients and the state of optimizers are told apart
+    /// without it.
+    pub fn count_as(&self, purpose: Purpose) {
+        self.0.storage.set_purpose(purpose);
+    }
+
     /// How often the storage was written in place (`Tensor._version`).
     pub fn version(&self) -> u64 {
         self.0.storage.version()
@@ -150,6 +158,7 @@ impl Tensor {
     }
 
     /// The elements in order, flat (`Tensor.flatten().tolist()`). `T` must be the tensor's dtype.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             return Err(Error::dtype(
@@ -166,11 +175,13 @@ impl Tensor {
     ///
     /// # Errors
     /// An expanded tensor has more than memory has room for.
+    #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         storage::read_bytes(&self.0.storage, &self.0.layout, self.dtype())
     }
 
     /// The only element, as f64 (`Tensor.item`). An i64 beyond 2^53 is rounded; use [`to_vec`](Tensor::to_vec) for it.
+    #[track_caller]
     pub fn item(&self) -> Result<f64> {
         if self.numel() != 1 {
             return Err(Error::shape(

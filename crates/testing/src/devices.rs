@@ -1,21 +1,22 @@
 //! A virtual GPU for tests, with every check on, and what an op has to give on a device.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use fireclay_tensor::{Device, Tensor};
-use virtual_gpu::machine::{Checks, Settings, Sink};
+use virtual_gpu::machine::{Checks, Machine, Settings, Sink};
 
-/// The first of two virtual devices of this process, which find races, reads of what was never written and leaks.
+/// The virtual machine of this process: two devices that find races, reads of what was never written and leaks.
 ///
 /// # Panics
 /// If the process has chosen another driver before.
-pub fn virtual_cuda() -> Device {
-    static MACHINE: OnceLock<()> = OnceLock::new();
-    MACHINE.get_or_init(|| {
+pub fn machine() -> Arc<Machine> {
+    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
+    let machine = MACHINE.get_or_init(|| {
         fireclay_cuda::driver::use_virtual(Settings {
             devices: 2,
             memory: 256 << 20,
             log: Sink::Stderr,
+            count_memory: true,
             checks: Checks {
                 uninitialized: true,
                 shared_races: true,
@@ -24,8 +25,17 @@ pub fn virtual_cuda() -> Device {
             },
             ..Settings::default()
         })
-        .expect("no driver was chosen before");
+        .expect("no driver was chosen before")
     });
+    Arc::clone(machine)
+}
+
+/// The first device of [`machine`].
+///
+/// # Panics
+/// As `machine` does.
+pub fn virtual_cuda() -> Device {
+    machine();
     Device::Cuda(0)
 }
 

@@ -56,7 +56,19 @@ impl Set {
     /// # Panics
     /// If the file is malformed.
     pub fn tensors(&self) -> Stored<'_> {
-        Stored(SafeTensors::deserialize(&self.bytes).expect("tensors.safetensors is malformed"))
+        self.tensors_on(Device::Cpu)
+    }
+
+    /// As [`tensors`](Set::tensors), on a device: calls then run there.
+    ///
+    /// # Panics
+    /// If the file is malformed.
+    pub fn tensors_on(&self, device: Device) -> Stored<'_> {
+        let tensors = SafeTensors::deserialize(&self.bytes);
+        Stored {
+            tensors: tensors.expect("tensors.safetensors is malformed"),
+            device,
+        }
     }
 }
 
@@ -147,7 +159,10 @@ pub struct Inputs {
 }
 
 /// The tensors of a set.
-pub struct Stored<'a>(SafeTensors<'a>);
+pub struct Stored<'a> {
+    tensors: SafeTensors<'a>,
+    device: Device,
+}
 
 impl Stored<'_> {
     /// The tensor that the case `id` calls `key`.
@@ -157,7 +172,7 @@ impl Stored<'_> {
     pub fn tensor(&self, id: &str, key: &str) -> Tensor {
         let name = format!("{id}/{key}");
         let view = self
-            .0
+            .tensors
             .tensor(&name)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let dtype = match view.dtype() {
@@ -173,7 +188,7 @@ impl Stored<'_> {
             Dtype::BOOL => DType::Bool,
             other => panic!("{name} is of {other:?}"),
         };
-        Tensor::from_bytes(view.data(), view.shape(), dtype, Device::Cpu)
+        Tensor::from_bytes(view.data(), view.shape(), dtype, self.device)
             .unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 }

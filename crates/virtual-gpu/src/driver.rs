@@ -8,7 +8,7 @@
 mod table;
 
 pub mod abi;
-mod call;
+pub(crate) mod call;
 mod capture;
 mod clock;
 mod context;

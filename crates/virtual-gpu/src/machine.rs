@@ -7,6 +7,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod environment;
+pub(crate) mod injection;
 pub(crate) mod log;
 pub(crate) mod settings;
 
@@ -18,6 +19,7 @@ use std::time::Instant;
 
 pub use counters::{Counters, KernelCounters};
 pub use environment::{EnvironmentVariable, VARIABLES};
+pub use injection::FailingCalls;
 pub use settings::{Checks, InjectedFaults, Settings, Sink, Streams};
 
 use crate::device::address_space::Origin;
@@ -25,6 +27,7 @@ use crate::device::range_of;
 use crate::driver::state::State;
 use crate::exec::instruction::check_processor;
 use counters::Tally;
+use injection::Injection;
 use log::Log;
 
 /// A machine with virtual GPUs.
@@ -40,6 +43,7 @@ pub struct Machine {
     initialized: AtomicU64,
     tally: Tally,
     log: Log,
+    pub(crate) injection: Injection,
     /// When the machine was made, for timers.
     pub(crate) start: Instant,
 }
@@ -84,6 +88,7 @@ impl Machine {
             initialized: AtomicU64::new(0),
             tally: Tally::default(),
             log,
+            injection: Injection::default(),
             start: Instant::now(),
             settings,
         }))

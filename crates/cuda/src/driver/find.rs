@@ -23,6 +23,8 @@ const LIBRARIES: &[&str] = &["nvcuda.dll"];
 
 /// Names the driver library to load, and nothing else is tried.
 const LIBRARY_VARIABLE: &str = "FIRECLAY_CUDA_DRIVER";
+/// Names the devices that the driver shows.
+pub(crate) const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Asks for that many virtual GPUs.
 pub(super) const VIRTUAL_VARIABLE: &str = "FIRECLAY_VIRTUAL_GPUS";
 
@@ -147,8 +149,8 @@ impl fmt::Display for Unavailable {
             Unavailable::NoDevice { visible } => match visible {
                 Some(value) => write!(
                     f,
-                    "the driver shows no device: CUDA_VISIBLE_DEVICES is \"{value}\" (it was read when the driver \
-                     started); unset it, or name devices as in \"0,1\""
+                    "the driver shows no device: {VISIBLE_VARIABLE} is \"{value}\" (it was read when the driver \
+                     started); unset it, or name devices as in \"0,1\", each once"
                 ),
                 None => f.write_str("the driver works but finds no GPU; look at `nvidia-smi`"),
             },
@@ -267,8 +269,9 @@ fn start(functions: Functions, source: Source) -> Result<Driver, Tried> {
         source,
         version: 0,
         devices: 0,
+        visible: std::env::var(VISIBLE_VARIABLE).ok(),
     };
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let visible = driver.visible.clone();
     // SAFETY: starting the driver has no conditions; it may be started more than once.
     let started = unsafe { driver.init(0) };
     match started {
@@ -325,4 +328,140 @@ fn forbidden_files() -> Vec<String> {
         opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
     });
     forbidden.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use virtual_gpu::driver::Function;
+    use virtual_gpu::machine::{FailingCalls, Settings};
+
+    use super::*;
+
+    fn machine(settings: Settings) -> Arc<Machine> {
+        Machine::new(settings).expect("valid settings")
+    }
+
+    /// Starts the virtual driver of `machine` as if it were a library of that path.
+    fn start_on(machine: &Arc<Machine>) -> Result<Driver, Tried> {
+        let _entered = machine.enter();
+        let functions = Functions::load(virtual_gpu::driver::function).expect("all of them");
+        let path = "libcuda.so.1".to_owned();
+        start(functions, Source::Library { path })
+    }
+
+    /// Starts a driver of which a function always answers `code`.
+    fn start_failing(function: Function, code: u32) -> Result<Driver, Tried> {
+        let machine = machine(Settings::default());
+        machine.inject(FailingCalls {
+            functions: vec![function],
+            after: 0,
+            count: u64::MAX,
+            code,
+        });
+        start_on(&machine)
+    }
+
+    fn failed(result: Result<Driver, Tried>) -> String {
+        match result {
+            Err(Tried::Failed(why)) => why.to_string(),
+            Err(Tried::NotThis(why)) => panic!("another library was to be tried: {why}"),
+            Ok(driver) => panic!("{driver:?} was not to be used"),
+        }
+    }
+
+    #[test]
+    fn a_driver_that_starts_is_used() {
+        let driver = start_on(&machine(Settings {
+            devices: 3,
+            driver_version: 12040,
+            ..Settings::default()
+        }));
+        let driver = driver.ok().expect("it starts");
+        assert_eq!((driver.devices(), driver.version()), (3, 12040));
+    }
+
+    #[test]
+    fn a_stub_of_the_toolkit_is_passed_over() {
+        match start_failing(Function::cuInit, code::STUB_LIBRARY) {
+            Err(Tried::NotThis(why)) => assert!(why.contains("stub of the toolkit"), "{why}"),
+            _ => panic!("a stub is no driver"),
+        }
+    }
+
+    #[test]
+    fn a_driver_too_old_says_which_is_needed() {
+        let text = failed(start_on(&machine(Settings {
+            driver_version: 11080,
+            ..Settings::default()
+        })));
+        for part in ["libcuda.so.1", "is for CUDA 11.8", "12.0 is needed", "R525"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_does_not_start_says_what_to_look_at() {
+        for (function, code, part) in [
+            (
+                Function::cuInit,
+                code::SYSTEM_DRIVER_MISMATCH,
+                "restart the machine",
+            ),
+            (Function::cuInit, code::SYSTEM_NOT_READY, "fabric manager"),
+            (Function::cuInit, code::UNKNOWN, "nvidia-smi"),
+            (Function::cuInit, code::OUT_OF_MEMORY, "nvidia-smi"),
+            (
+                Function::cuDeviceGetCount,
+                code::UNKNOWN,
+                "cuDeviceGetCount",
+            ),
+            (
+                Function::cuDriverGetVersion,
+                code::UNKNOWN,
+                "cuDriverGetVersion",
+            ),
+        ] {
+            let text = failed(start_failing(function, code));
+            assert!(
+                text.contains("did not start") && text.contains(part),
+                "{text}"
+            );
+            assert!(text.contains(&format!("({code})")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_driver_without_devices_says_so() {
+        let text = failed(start_failing(Function::cuInit, code::NO_DEVICE));
+        assert!(
+            text.contains("no device") || text.contains("no GPU"),
+            "{text}"
+        );
+        let none = Settings {
+            devices: 0,
+            ..Settings::default()
+        };
+        let text = failed(start_on(&machine(none)));
+        assert!(
+            text.contains("no device") || text.contains("no GPU"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_the_loaders_words() {
+        match from_library("libfireclay-no-such-driver.so.1") {
+            Err(Tried::NotThis(why)) => assert!(!why.is_empty(), "{why}"),
+            _ => panic!("there is no such library"),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_library_of_another_kind_lacks_the_functions() {
+        let text = failed(from_library("libm.so.6"));
+        for part in ["libm.so.6 lacks", "cuInit", "cuLaunchKernel"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
 }

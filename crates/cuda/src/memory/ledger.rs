@@ -7,7 +7,7 @@ use std::panic::Location;
 /// What memory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Purpose {
-    /// Weights.
+    /// Weights and buffers of modules.
     Parameters,
     /// Gradients of weights.
     Gradients,
@@ -17,8 +17,12 @@ pub enum Purpose {
     Activations,
     /// What a kernel needs while it runs.
     Workspaces,
-    /// Anything else.
+    /// Any other use by this process's tensors.
     Others,
+    /// Free memory that the caching allocator holds.
+    Cache,
+    /// What the driver has given to nobody's tensors here: this process's context and code, and other processes.
+    Context,
 }
 
 impl fmt::Display for Purpose {
@@ -30,6 +34,8 @@ impl fmt::Display for Purpose {
             Purpose::Activations => "activations",
             Purpose::Workspaces => "workspaces",
             Purpose::Others => "others",
+            Purpose::Cache => "cache",
+            Purpose::Context => "context and other processes",
         })
     }
 }
@@ -83,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// Bytes of each purpose that has some, in the order of [`Purpose`].
+    /// Bytes of blocks in use, of each purpose that has some, in the order of [`Purpose`].
     pub(super) fn by_purpose(&self) -> Vec<(Purpose, u64)> {
         let mut sums: std::collections::BTreeMap<Purpose, u64> = Default::default();
         for entry in self.entries.values() {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fireclay_core::{Context, Device, Error, Result};
+use fireclay_core::{Device, Error, Result};
 
 use super::report::Bytes;
 use crate::driver::code;
@@ -138,8 +138,10 @@ impl PinnedBuffer {
     /// # Errors
     /// If the driver fails.
     pub fn used_by(&self, stream: &Stream) -> Result<()> {
-        let event = Event::new(stream.gpu(), false)?;
-        event.record(stream)?;
+        let Ok(event) = stream.mark() else {
+            // Nobody would know when the work is done, so it is waited for here. If that fails, nothing runs any more.
+            return stream.synchronize();
+        };
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.push(event);
         Ok(())
@@ -196,13 +198,13 @@ pub fn pinned_statistics() -> PinnedStatistics {
 /// If the driver fails.
 pub fn empty_pinned_cache(gpu: &'static Gpu) -> Result<u64> {
     let mut cache = lock();
-    cache.reap()?;
+    cache.reap();
     cache.release(gpu)
 }
 
 fn allocate(gpu: &'static Gpu, nbytes: usize) -> Result<Block> {
     let mut cache = lock();
-    cache.reap()?;
+    cache.reap();
     let class = class_of(nbytes).ok_or_else(|| cache.out_of_memory(nbytes))?;
     let block = match cache.free.get_mut(&class).and_then(Vec::pop) {
         Some(block) => block,
@@ -228,22 +230,18 @@ impl Cache {
         self.free.entry(block.class).or_default().push(block);
     }
 
-    /// Takes back blocks whose work is done.
-    fn reap(&mut self) -> Result<()> {
+    /// Takes back blocks whose work is done. Work that failed is over too; the error is its own device's to tell.
+    fn reap(&mut self) {
         let mut index = 0;
         while index < self.waiting.len() {
-            let mut done = true;
-            for event in &self.waiting[index].1 {
-                done &= event.is_done()?;
-            }
-            if done {
+            let marks = &self.waiting[index].1;
+            if marks.iter().all(|event| event.is_done().unwrap_or(true)) {
                 let (block, _) = self.waiting.swap_remove(index);
                 self.give_back(block);
             } else {
                 index += 1;
             }
         }
-        Ok(())
     }
 
     /// Memory of a class from the driver; `None` if it has none.
@@ -283,18 +281,15 @@ impl Cache {
     }
 
     fn out_of_memory(&self, nbytes: usize) -> Error {
-        Error::OutOfMemory {
-            device: Device::Cpu,
-            what: format!(
-                "{} of page-locked memory asked for, {} in use, {} held",
-                Bytes(nbytes as u64),
-                Bytes(self.statistics.allocated_bytes),
-                Bytes(self.statistics.reserved_bytes)
-            ),
-            context: Context::hint(
-                "free page-locked tensors, or raise the limit of locked memory (ulimit -l)",
-            ),
-        }
+        let what = format!(
+            "{} of page-locked memory asked for, {} in use, {} held; tried: the cache; the driver; giving unused memory \
+             back; the driver again",
+            Bytes(nbytes as u64),
+            Bytes(self.statistics.allocated_bytes),
+            Bytes(self.statistics.reserved_bytes)
+        );
+        let hint = "free page-locked tensors, or raise the limit of locked memory (ulimit -l)";
+        Error::out_of_memory(Device::Cpu, what, hint)
     }
 }
 

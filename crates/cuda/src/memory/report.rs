@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use fireclay_core::{Context, Device, Error};
+use fireclay_core::{Device, Error};
 
 use super::ledger::{Group, Purpose};
+use super::segment::GRANULARITY;
 
 /// Everything known when a request could not be served.
 pub(super) struct Shortage {
@@ -16,6 +17,8 @@ pub(super) struct Shortage {
     pub(super) allocated: u64,
     pub(super) reserved: u64,
     pub(super) largest_free: u64,
+    /// Free bytes at the end of the segment that could grow for the request.
+    pub(super) tail: Option<u64>,
     pub(super) waited: u64,
     pub(super) released: u64,
     pub(super) purposes: Vec<(Purpose, u64)>,
@@ -38,7 +41,9 @@ impl Shortage {
             Some(limit) => self.free.min(limit.saturating_sub(self.reserved)),
             None => self.free,
         };
-        driver.max(self.largest_free)
+        // The driver gives whole pieces, which lengthen what is free at the end of a growing segment.
+        let new = driver / GRANULARITY as u64 * GRANULARITY as u64 + self.tail.unwrap_or(0);
+        new.max(self.largest_free)
     }
 
     fn text(&self) -> String {
@@ -62,6 +67,10 @@ impl Shortage {
                 let comma = if number == 0 { "" } else { "," };
                 let _ = write!(text, "{comma} {purpose} {}", Bytes(*bytes));
             }
+        }
+        let elsewhere = self.total.saturating_sub(self.free + self.reserved);
+        if elsewhere > 0 {
+            let _ = write!(text, "; {} {}", Purpose::Context, Bytes(elsewhere));
         }
         if !self.groups.is_empty() {
             text.push_str("\n  largest groups by the line that made them:");
@@ -99,11 +108,7 @@ impl From<Box<Shortage>> for Error {
                 (share * 100.0).min(99.0)
             )
         };
-        Error::OutOfMemory {
-            device: shortage.device,
-            what: shortage.text(),
-            context: Context::hint(hint),
-        }
+        Error::out_of_memory(shortage.device, shortage.text(), hint)
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Plan {
     pub(super) vector: usize,
     /// Whether 32 bits are too few for numbers and places of elements.
     pub(super) wide: bool,
+    /// Whether a launch works on many sets of operands, all contiguous, the outputs of each lying where its first inputs do.
+    pub(super) sets: bool,
 }
 
 /// The entry's name.
@@ -40,10 +42,28 @@ pub(super) const ENTRY: &std::ffi::CStr = c"formula";
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
 
+/// Bytes of a table of sets before its rows: how many rows are used.
+pub(super) const TABLE_HEAD: usize = 8;
+
+/// Bytes of a set in a table: the number of its first block, its elements, its operands' addresses.
+pub(super) fn row_size(operands: usize) -> usize {
+    16 + 8 * operands
+}
+
+/// How many sets one launch takes: as many as fit the 4096 bytes that a kernel's parameters may have.
+pub(super) fn most_sets(program: &Program) -> usize {
+    (4096 - TABLE_HEAD - 8 * program.constants.len()) / row_size(program.inputs.len())
+}
+
+/// Bytes of the table that a launch over sets takes.
+pub(super) fn table_size(program: &Program) -> usize {
+    TABLE_HEAD + most_sets(program) * row_size(program.inputs.len())
+}
+
 /// The whole text of a kernel.
 ///
 /// Its parameters: the addresses of the inputs and of the outputs, the constants, the number of elements, then, if any operand is strided,
-/// the loop's sizes, and each strided operand's strides, in elements.
+/// the loop's sizes, and each strided operand's strides, in elements. Over sets: the constants, then the table.
 pub(super) fn kernel(program: &Program, plan: &Plan) -> String {
     let mut writer = Writer::new(program, plan);
     writer.kernel();
@@ -170,13 +190,18 @@ impl<'a> Writer<'a> {
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let (_, index) = self.index();
-        let mut parameters: Vec<(&'static str, String)> = (0..self.plan.forms.len())
-            .map(|operand| ("u64", format!("address{operand}")))
-            .collect();
-        for (number, register) in self.program.constants.iter().enumerate() {
+        let constants = self.program.constants.iter().enumerate();
+        let constants = constants.map(|(number, register)| {
             let class = self.program.classes[*register];
-            parameters.push((type_of(class), format!("constant{number}")));
+            (type_of(class), format!("constant{number}"))
+        });
+        if self.plan.sets {
+            let table = format!("table[{}]", table_size(self.program));
+            return constants.chain([("align 8 .b8", table)]).collect();
         }
+        let addresses =
+            (0..self.plan.forms.len()).map(|operand| ("u64", format!("address{operand}")));
+        let mut parameters: Vec<(&'static str, String)> = addresses.chain(constants).collect();
         parameters.push((index, "count".to_owned()));
         for dim in 0..self.plan.ndim {
             parameters.push((index, format!("size{dim}")));
@@ -199,26 +224,6 @@ impl<'a> Writer<'a> {
 
     fn kernel(&mut self) {
         let (kind, index) = self.index();
-        for operand in 0..self.plan.forms.len() {
-            let generic = self.parameter(Kind::I64, "u64", &format!("address{operand}"));
-            let global = self.register(Kind::I64);
-            line!(self, "  cvta.to.global.u64 {global}, {generic};");
-            self.addresses.push(global);
-        }
-        let count = self.parameter(kind, index, "count");
-        for dim in 0..self.plan.ndim {
-            let size = self.parameter(kind, index, &format!("size{dim}"));
-            self.sizes.push(size);
-        }
-        for operand in 0..self.plan.forms.len() {
-            let mut strides = Vec::new();
-            if self.plan.forms[operand] == Form::Strided {
-                for dim in 0..self.plan.ndim {
-                    strides.push(self.parameter(kind, index, &format!("stride{operand}_{dim}")));
-                }
-            }
-            self.strides.push(strides);
-        }
         let program = self.program;
         for (number, &register) in program.constants.iter().enumerate() {
             let class = program.classes[register];
@@ -226,7 +231,11 @@ impl<'a> Writer<'a> {
             let constant = self.parameter(kind_of(class), type_of(class), &name);
             self.constants.push((register, constant));
         }
-        let position = self.position();
+        let (position, count) = if self.plan.sets {
+            self.find_set()
+        } else {
+            self.load_parameters()
+        };
         let stop = self.register(Kind::Mask);
         line!(self, "  setp.ge.{index} {stop}, {position}, {count};");
         line!(self, "  @{stop} bra DONE;");
@@ -253,10 +262,86 @@ impl<'a> Writer<'a> {
         line!(self, "  ret;");
     }
 
-    /// The number of the thread's first element.
-    fn position(&mut self) -> Register {
-        let [block, threads, thread] = [(); 3].map(|()| self.register(Kind::I32));
+    /// Loads addresses, sizes and strides; the thread's first element, and how many there are.
+    fn load_parameters(&mut self) -> (Register, Register) {
+        let (kind, index) = self.index();
+        for operand in 0..self.plan.forms.len() {
+            let generic = self.parameter(Kind::I64, "u64", &format!("address{operand}"));
+            let global = self.register(Kind::I64);
+            line!(self, "  cvta.to.global.u64 {global}, {generic};");
+            self.addresses.push(global);
+        }
+        let count = self.parameter(kind, index, "count");
+        for dim in 0..self.plan.ndim {
+            let size = self.parameter(kind, index, &format!("size{dim}"));
+            self.sizes.push(size);
+        }
+        for operand in 0..self.plan.forms.len() {
+            let mut strides = Vec::new();
+            if self.plan.forms[operand] == Form::Strided {
+                for dim in 0..self.plan.ndim {
+                    strides.push(self.parameter(kind, index, &format!("stride{operand}_{dim}")));
+                }
+            }
+            self.strides.push(strides);
+        }
+        let block = self.register(Kind::I32);
         line!(self, "  mov.u32 {block}, %ctaid.x;");
+        (self.position(block), count)
+    }
+
+    /// Finds the set that the block works on: the last one whose first block is not beyond it. Loads its addresses; the thread's
+    /// first element, and how many the set has.
+    fn find_set(&mut self) -> (Register, Register) {
+        let (kind, index) = self.index();
+        let operands = self.program.inputs.len();
+        let row_size = row_size(operands);
+        let [table, row] = [(); 2].map(|()| self.register(Kind::I64));
+        let [block, low, high, middle, first] = [(); 5].map(|()| self.register(Kind::I32));
+        let [done, before] = [(); 2].map(|()| self.register(Kind::Mask));
+        line!(self, "  mov.u32 {block}, %ctaid.x;");
+        line!(self, "  mov.b64 {table}, table;");
+        line!(self, "  ld.param.u32 {high}, [table];");
+        line!(self, "  mov.u32 {low}, 0;");
+        line!(self, "HALVE:");
+        line!(self, "  add.u32 {middle}, {low}, 1;");
+        line!(self, "  setp.ge.u32 {done}, {middle}, {high};");
+        line!(self, "  @{done} bra FOUND;");
+        line!(self, "  add.u32 {middle}, {low}, {high};");
+        line!(self, "  shr.u32 {middle}, {middle}, 1;");
+        line!(self, "  mad.wide.u32 {row}, {middle}, {row_size}, {table};");
+        line!(self, "  ld.param.u32 {first}, [{row}+{TABLE_HEAD}];");
+        line!(self, "  setp.le.u32 {before}, {first}, {block};");
+        line!(self, "  selp.u32 {low}, {middle}, {low}, {before};");
+        line!(self, "  selp.u32 {high}, {high}, {middle}, {before};");
+        line!(self, "  bra HALVE;");
+        line!(self, "FOUND:");
+        line!(self, "  mad.wide.u32 {row}, {low}, {row_size}, {table};");
+        line!(self, "  ld.param.u32 {first}, [{row}+{TABLE_HEAD}];");
+        line!(self, "  sub.u32 {block}, {block}, {first};");
+        let count = self.register(kind);
+        line!(
+            self,
+            "  ld.param.{index} {count}, [{row}+{}];",
+            TABLE_HEAD + 8
+        );
+        for operand in 0..operands {
+            let [generic, global] = [(); 2].map(|()| self.register(Kind::I64));
+            let place = TABLE_HEAD + 16 + 8 * operand;
+            line!(self, "  ld.param.u64 {generic}, [{row}+{place}];");
+            line!(self, "  cvta.to.global.u64 {global}, {generic};");
+            self.addresses.push(global);
+        }
+        for output in 0..self.program.outputs.len() {
+            self.addresses.push(self.addresses[output]);
+        }
+        self.strides = vec![Vec::new(); self.plan.forms.len()];
+        (self.position(block), count)
+    }
+
+    /// The number of the thread's first element, of a block of this number.
+    fn position(&mut self, block: Register) -> Register {
+        let [threads, thread] = [(); 2].map(|()| self.register(Kind::I32));
         line!(self, "  mov.u32 {threads}, %ntid.x;");
         line!(self, "  mov.u32 {thread}, %tid.x;");
         let vector = self.plan.vector;

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use fireclay_core::{Context, Error, Result};
+use fireclay_core::{Context, Error, Result, as_one_call};
+use fireclay_cuda::Purpose;
 use smallvec::SmallVec;
 
 use super::mode::set_grad_enabled;
@@ -58,8 +59,10 @@ pub fn grad_with(
             .with_operands(|| vec![input.operand(format!("input {number}"))]));
         }
     }
-    let roots = roots("grad", outputs, grad_outputs)?;
-    let grads = propagate(roots, Some(inputs), options)?;
+    let grads = as_one_call(|| {
+        let roots = roots("grad", outputs, grad_outputs)?;
+        propagate(roots, Some(inputs), options)
+    })?;
     if !options.allow_unused
         && let Some(number) = grads.iter().position(Option::is_none)
     {
@@ -80,8 +83,10 @@ pub(super) fn backward(
     grad: Option<&Tensor>,
     options: Backpropagation,
 ) -> Result<()> {
-    let roots = roots("backward", &[output], &[grad])?;
-    propagate(roots, None, options).map(|_| ())
+    as_one_call(|| {
+        let roots = roots("backward", &[output], &[grad])?;
+        propagate(roots, None, options).map(|_| ())
+    })
 }
 
 #[track_caller]
@@ -287,6 +292,7 @@ impl Engine<'_> {
             None if !self.create_graph && !is_ours(&grad) => grad.copy()?,
             None => grad,
         };
+        kept.count_as(Purpose::Gradients);
         *slot = Some(kept);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fireclay_core::{Context, Error, Origin, Result};
+use fireclay_cuda::Purpose;
 
 use super::engine::{self, Backpropagation};
 use super::node::HookHandle;
@@ -78,6 +79,9 @@ impl Tensor {
                 "a gradient has the shape, dtype and device of its tensor",
             )
             .with_operands(|| vec![self.operand("tensor"), grad.operand("grad")]));
+        }
+        if let Some(grad) = &grad {
+            grad.count_as(Purpose::Gradients);
         }
         if grad.is_some() || self.0.autograd.leaf_if_any().is_some() {
             *self.0.autograd.leaf().grad() = grad;

@@ -25,8 +25,8 @@ pub(super) unsafe fn cuDevicePrimaryCtxRetain(
 ) -> Outcome {
     let mut state = call.state()?;
     let device = state.device(dev)?;
-    if state.devices[device].lost {
-        return Err(lost(device));
+    if let Some(code) = state.devices[device].lost {
+        return Err(lost(device, code));
     }
     let primary = state.devices[device].primary;
     // SAFETY: the C interface's contract.
@@ -123,8 +123,8 @@ unsafe fn create(call: &Call<'_>, pctx: *mut Handle, flags: c_uint, dev: c_int) 
     let mut state = call.state()?;
     let device = state.device(dev)?;
     check_flags(flags)?;
-    if state.devices[device].lost {
-        return Err(lost(device));
+    if let Some(code) = state.devices[device].lost {
+        return Err(lost(device, code));
     }
     let context = state.new_context(device, false, flags);
     // SAFETY: the C interface's contract.
@@ -283,7 +283,7 @@ fn end(call: &Call<'_>, state: &mut State, context: u64) {
         stream.context = context;
     }
     (renewed.retained, renewed.active) = (old.retained, false);
-    if state.devices[old.device].lost {
+    if state.devices[old.device].lost.is_some() {
         renewed.failure = old.failure;
     }
     state.contexts.insert(context, renewed);

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::abi::*;
 use super::call::Call;
 use super::error::{CUresult, Outcome, code};
-use crate::machine::{Machine, current};
+use crate::machine::{Machine, current, injection};
 
 crate::for_each_driver_function!(entry_points);
 
@@ -125,7 +125,7 @@ fn on_machine(
         function,
         per_thread,
     };
-    match body(&call) {
+    match injection::check(&call).and_then(|()| body(&call)) {
         Ok(()) => code::SUCCESS,
         Err(failure) => {
             if let Some(message) = &failure.message {

@@ -192,27 +192,62 @@ impl Machine {
 
     /// Makes a context fail, and all of its device's if the device is lost.
     fn fail(&self, state: &mut State, context: u64, trouble: &Trouble) {
-        let name = describe(trouble.code).map_or("", |(name, _)| name.to_str().unwrap_or_default());
-        self.log()
-            .line(&format!("{name} ({}): {}", trouble.code, trouble.message));
+        self.log_trouble(trouble.code, &trouble.message);
         let Some(device) = state.contexts.get(&context).map(|context| context.device) else {
             return;
         };
-        state.devices[device].lost |= trouble.lost;
-        let failing: Vec<u64> = (state.contexts.iter())
-            .filter(|(handle, other)| **handle == context || trouble.lost && other.device == device)
-            .map(|(handle, _)| *handle)
-            .collect();
-        for handle in failing {
-            state
-                .contexts
-                .get_mut(&handle)
-                .expect("listed above")
-                .failure
-                .get_or_insert(trouble.code);
-            state.drop_commands(handle);
+        if trouble.lost {
+            self.lose_contexts(state, device, trouble.code);
+            return;
+        }
+        fail_context(state, context, trouble.code);
+    }
+
+    /// Loses a device.
+    pub(crate) fn lose(&self, device: usize, code: u32, message: &str) {
+        self.log_trouble(code, message);
+        self.lose_contexts(&mut self.state(), device, code);
+        self.progress.notify_all();
+    }
+
+    /// Finds all lost devices again; what failed because of the loss works again.
+    pub(crate) fn find_lost(&self) {
+        let mut state = self.state();
+        for device in 0..state.devices.len() {
+            let Some(code) = state.devices[device].lost.take() else {
+                continue;
+            };
+            let contexts = state.contexts.values_mut();
+            contexts
+                .filter(|context| context.device == device && context.failure == Some(code))
+                .for_each(|context| context.failure = None);
         }
     }
+
+    fn lose_contexts(&self, state: &mut State, device: usize, code: u32) {
+        state.devices[device].lost.get_or_insert(code);
+        let contexts: Vec<u64> = (state.contexts.iter())
+            .filter(|(_, context)| context.device == device)
+            .map(|(handle, _)| *handle)
+            .collect();
+        for context in contexts {
+            fail_context(state, context, code);
+        }
+        self.injection.arm();
+    }
+
+    fn log_trouble(&self, code: u32, message: &str) {
+        let name = describe(code).map_or("", |(name, _)| name.to_str().unwrap_or_default());
+        self.log().line(&format!("{name} ({code}): {message}"));
+    }
+}
+
+/// Makes a context fail, and drops what it has to do; the first failure stays.
+fn fail_context(state: &mut State, context: u64, code: u32) {
+    if let Some(context) = state.contexts.get_mut(&context) {
+        context.failure.get_or_insert(code);
+    }
+    state.drop_commands(context);
 }
 
 impl Call<'_> {
@@ -588,6 +623,6 @@ fn panicked(work: &Work) -> Trouble {
 }
 
 /// The failure of something that a lost device cannot do.
-pub(crate) fn lost(device: usize) -> Failure {
-    Failure::new(code::DEVICE_UNAVAILABLE, format!("device {device} is lost"))
+pub(crate) fn lost(device: usize, code: u32) -> Failure {
+    Failure::new(code, format!("device {device} is lost"))
 }

@@ -35,8 +35,8 @@ pub(crate) struct Device {
     pub(crate) default_pool: u64,
     /// The pool that `cuMemAllocAsync` uses.
     pub(crate) pool: u64,
-    /// Whether it is lost, by an injected fault.
-    pub(crate) lost: bool,
+    /// What calls for it answer, if it is lost by an injected fault.
+    pub(crate) lost: Option<u32>,
 }
 
 /// A context.
@@ -256,7 +256,7 @@ impl State {
                 primary,
                 default_pool,
                 pool: default_pool,
-                lost: false,
+                lost: None,
             });
         }
         state

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use virtual_gpu::machine::{InjectedFaults, Settings};
+use virtual_gpu::driver::Function;
+use virtual_gpu::machine::{FailingCalls, InjectedFaults, Settings};
 
 use crate::api::{self, ok};
 use crate::gpu::{Buffer, Gpu, Schedule, arguments, code, set_device};
@@ -188,6 +189,63 @@ fn a_lost_device_is_lost_in_every_context() {
     );
     set_device(1);
     ok(api::cuMemAlloc_v2(&mut place, 4));
+}
+
+#[test]
+fn calls_fail_on_demand_and_only_as_many() {
+    let gpu = eager();
+    let mut place = 0;
+    let mut allocate = || api::cuMemAlloc_v2(&mut place, 64);
+    gpu.machine.inject(FailingCalls::out_of_memory(1, 2));
+    let codes: Vec<u32> = (0..5).map(|_| allocate()).collect();
+    assert_eq!(codes, [0, code::OUT_OF_MEMORY, code::OUT_OF_MEMORY, 0, 0]);
+    assert_eq!(gpu.machine.faults_shown(), 2);
+    logged(
+        &gpu,
+        &["cuMemAlloc_v2", "the call fails because it was asked for"],
+    );
+    // Another function is not counted; until they are cleared, all calls fail.
+    gpu.machine.inject(FailingCalls {
+        functions: vec![Function::cuCtxSynchronize],
+        after: 0,
+        count: u64::MAX,
+        code: code::LAUNCH_FAILED,
+    });
+    assert_eq!(allocate(), 0);
+    for _ in 0..3 {
+        assert_eq!(api::cuCtxSynchronize(), code::LAUNCH_FAILED);
+    }
+    gpu.machine.clear_faults();
+    assert_eq!(gpu.machine.faults_shown(), 0);
+    ok(api::cuCtxSynchronize());
+}
+
+#[test]
+fn a_device_is_lost_on_demand_and_found_again() {
+    for is_deferred in [false, true] {
+        let gpu = if is_deferred { deferred(1) } else { eager() };
+        let module = gpu.module(ptx::SMALL);
+        let buffer: Buffer<u32> = gpu.upload(&[1, 2, 3]);
+        let ecc = 214;
+        gpu.machine.lose_device(0, ecc).unwrap();
+        let mut place = 0;
+        for _ in 0..2 {
+            assert_eq!(api::cuMemAlloc_v2(&mut place, 4), ecc);
+            assert_eq!(api::cuMemFree_v2(buffer.address), ecc);
+            assert_eq!(api::cuCtxSynchronize(), ecc);
+        }
+        logged(&gpu, &["CUDA_ERROR_ECC_UNCORRECTABLE", "device 0 is lost"]);
+        let mut count = 0;
+        ok(api::cuDeviceGetCount(&mut count));
+        set_device(1);
+        ok(api::cuMemAlloc_v2(&mut place, 4));
+        gpu.machine.clear_faults();
+        set_device(0);
+        assert_eq!(gpu.download(&buffer), [1, 2, 3]);
+        gpu.run(&module, "idle", 1u32, 1u32, &[]);
+        assert!(gpu.machine.lose_device(9, ecc).is_err());
+        assert!(gpu.machine.lose_device(0, 0).is_err());
+    }
 }
 
 #[test]
