@@ -63,8 +63,6 @@ fn a_lost_device_answers_errors_and_nothing_hangs() {
         );
         event.record(&side).unwrap();
         let buffer = DeviceBuffer::allocate(gpu.stream(), 1 << 20, Purpose::Others).unwrap();
-        // SAFETY: the buffer has that many bytes.
-        unsafe { fireclay_cuda::fill(&side, buffer.address(), 1, 1 << 20).unwrap() };
         buffer.used_by(&side);
         let pinned = PinnedBuffer::allocate(gpu, 1000).unwrap();
         pinned.used_by(&side).unwrap();

@@ -41,6 +41,7 @@ fn every_case_answers_as_pytorch_does_on_a_device() {
     judge_all(virtual_cuda());
 }
 
+#[expect(clippy::print_stdout, reason = "a tally, shown when it is asked for")]
 fn judge_all(device: Device) {
     let mut ops: BTreeMap<(String, String), Tally> = BTreeMap::new();
     for folder in folders() {

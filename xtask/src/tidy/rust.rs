@@ -29,6 +29,14 @@ const UNSAFE_PLACES: &[(&str, &str)] = &[
         "the door: hands locked memory to kernels",
     ),
     (
+        "crates/tensor/src/cuda_call.rs",
+        "kernel launches: hands the addresses of locked memory to a device",
+    ),
+    (
+        "xtask/src/kernels/nvrtc.rs",
+        "calls NVIDIA's compiler, a C library",
+    ),
+    (
         "crates/tensor/src/storage.rs",
         "the one place that turns bytes into typed slices",
     ),
@@ -41,6 +49,7 @@ const CRATES_WITH_UNSAFE: &[&str] = &[
     "crates/virtual-cuda",
     "crates/virtual-gpu",
     "crates/tensor",
+    "xtask",
 ];
 
 /// Every `.rs` file starts with `//!`, binaries, tests and examples too.
