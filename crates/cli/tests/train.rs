@@ -3,11 +3,11 @@
 mod command;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::Command;
 
-use command::{fireclay, succeed, train, write_digits};
+use command::{Running, fireclay, succeed, train, write_digits};
 use serde_json::Value;
 
 fn metrics(out: &Path) -> Vec<Value> {
@@ -128,36 +128,6 @@ fn threads_and_workers_do_not_change_a_bit() {
     assert_ne!(model(&out), models[0].1, "another seed, another model");
 }
 
-/// A child and what it says on standard error.
-struct Running {
-    child: Child,
-    stderr: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Running { child, stderr }
-    }
-
-    /// Waits until a line that contains `text` is said.
-    fn wait_for(&mut self, text: &str) {
-        let mut line = String::new();
-        while !line.contains(text) {
-            line.clear();
-            assert_ne!(self.stderr.read_line(&mut line).unwrap(), 0, "no {text:?}");
-        }
-    }
-
-    /// The end of the child and the rest of what it says.
-    fn end(mut self) -> (ExitStatus, String) {
-        let mut rest = String::new();
-        while self.stderr.read_line(&mut rest).unwrap() > 0 {}
-        (self.child.wait().unwrap(), rest)
-    }
-}
-
 #[cfg(unix)]
 #[test]
 fn interrupted_and_killed_runs_go_on_to_the_same_bits() {
@@ -175,7 +145,7 @@ fn interrupted_and_killed_runs_go_on_to_the_same_bits() {
         &format!("{settings} --workers 2"),
     ));
     run.wait_for("epoch  1/4");
-    let pid = run.child.id().to_string();
+    let pid = run.id();
     assert!(
         Command::new("kill")
             .args(["-INT", &pid])
@@ -203,7 +173,7 @@ fn interrupted_and_killed_runs_go_on_to_the_same_bits() {
     let mut run = Running::start(resume("--threads 1"));
     run.wait_for("going on in epoch 2 after batch");
     run.wait_for("epoch  2/4");
-    run.child.kill().unwrap();
+    run.kill();
     run.end();
 
     let (line, _) = succeed(resume("--workers 0"));

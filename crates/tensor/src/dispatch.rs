@@ -60,6 +60,12 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
         autograd::check_in_place(op.name(), target, inputs).map_err(context)?;
     }
     autograd::check_views(op.name(), inputs)?;
+    let moved = match targets.first() {
+        Some(target) if !target.device().is_cpu() => numbers_moved(&op, inputs, location)?,
+        _ => SmallVec::new(),
+    };
+    let moved: SmallVec<[&Tensor; 4]> = moved.iter().collect();
+    let inputs = if moved.is_empty() { inputs } else { &moved[..] };
     check_devices(&op, inputs.iter().chain(targets).copied()).map_err(context)?;
     let metas = op.output(&metas(inputs)).map_err(context)?;
     for (meta, target) in metas.iter().zip(targets) {
@@ -528,20 +534,28 @@ fn check_devices<'a>(
     devices.dedup();
     // The way out leads to the device that computes: a GPU before the host.
     let wanted = devices[devices.len() - 1];
+    let mut of_module = false;
     let moves: Vec<String> = all
         .enumerate()
         .filter(|(_, tensor)| tensor.device() != wanted)
         .map(|(number, tensor)| {
             let nbytes = tensor.nbytes();
-            format!("operand {number} to {wanted} ({nbytes} bytes)")
+            match tensor.0.storage.owner() {
+                Some(owner) => {
+                    of_module = true;
+                    format!("{owner} to {wanted} ({nbytes} bytes)")
+                }
+                None => format!("operand {number} to {wanted} ({nbytes} bytes)"),
+            }
         })
         .collect();
+    let what = if of_module { "module" } else { "x" };
     let devices: Vec<String> = devices.iter().map(Device::to_string).collect();
     Err(Error::DeviceMismatch {
         op: op.name(),
         devices: devices.join(" and "),
         context: Context::hint(format!(
-            "move {}, as in x.to(\"{wanted}\")",
+            "move {}, as in {what}.to(\"{wanted}\")?",
             moves.join(", ")
         )),
     })

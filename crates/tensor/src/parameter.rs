@@ -10,6 +10,7 @@ use fireclay_core::{DType, Error, IntoDevice, Result};
 use fireclay_cuda::Purpose;
 
 use crate::autograd::no_grad;
+use crate::storage::OwnerName;
 use crate::tensor::Tensor;
 
 /// A trainable tensor of a module (`torch.nn.Parameter`).
@@ -33,7 +34,7 @@ pub struct ParameterId(usize);
 
 struct Slot {
     tensor: RwLock<Tensor>,
-    name: RwLock<Option<Arc<str>>>,
+    name: OwnerName,
 }
 
 impl Parameter {
@@ -249,9 +250,11 @@ impl Moved {
 
 impl Slot {
     fn of(tensor: Tensor) -> Arc<Slot> {
+        let name = OwnerName::default();
+        tensor.0.storage.set_owner(&name);
         Arc::new(Slot {
             tensor: RwLock::new(tensor),
-            name: RwLock::new(None),
+            name,
         })
     }
 
@@ -261,6 +264,7 @@ impl Slot {
     }
 
     fn put(&self, tensor: Tensor) {
+        tensor.0.storage.set_owner(&self.name);
         *self.tensor.write().unwrap_or_else(PoisonError::into_inner) = tensor;
     }
 

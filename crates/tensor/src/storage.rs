@@ -13,7 +13,7 @@
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{DType, Device, Element, Error, Layout, Result, call_site};
 use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
@@ -30,7 +30,12 @@ pub(crate) struct Storage {
     /// The version after the last write that autograd recorded.
     recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
+    /// The name of the parameter or buffer whose bytes these are, for errors.
+    owner: OnceLock<OwnerName>,
 }
+
+/// A name that its owner may still be given.
+pub(crate) type OwnerName = Arc<RwLock<Option<Arc<str>>>>;
 
 enum Memory {
     Cpu(HostBuffer),
@@ -60,6 +65,7 @@ impl Storage {
             version: AtomicU64::new(0),
             recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
+            owner: OnceLock::new(),
         }))
     }
 
@@ -117,6 +123,17 @@ impl Storage {
         if let Memory::Cuda(buffer) = &self.memory {
             buffer.set_purpose(purpose);
         }
+    }
+
+    /// Says which parameter or buffer the bytes are of; the first one stays.
+    pub(crate) fn set_owner(&self, name: &OwnerName) {
+        self.owner.get_or_init(|| Arc::clone(name));
+    }
+
+    /// The name of the parameter or buffer whose bytes these are, if it has one by now.
+    pub(crate) fn owner(&self) -> Option<Arc<str>> {
+        let name = self.owner.get()?.read();
+        name.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The device's bytes, if it is not the host.

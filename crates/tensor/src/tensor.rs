@@ -228,10 +228,15 @@ impl Tensor {
         }
     }
 
-    /// What an error tells of this tensor.
+    /// What an error tells of this tensor. Where it is a parameter or buffer that a module has listed, or a view of one, that
+    /// name is told too.
     pub fn operand(&self, name: impl Into<String>) -> Operand {
+        let mut name = name.into();
+        if let Some(owner) = self.0.storage.owner() {
+            name = format!("{name} ({owner})");
+        }
         Operand {
-            name: name.into(),
+            name,
             shape: self.shape().clone(),
             dtype: self.dtype(),
             device: self.device(),

@@ -106,18 +106,14 @@ impl Images {
         self.test.len()
     }
 
-    /// The images to train on, each time changed by chance if the task says how.
+    /// The images to train on, each time shifted, turned and scaled by chance.
     pub(crate) fn train(&self) -> Samples {
-        let train = self.train.clone();
-        match self.task.augment {
-            Some(augment) => {
-                let augment = augment();
-                Box::new(
-                    train.map(move |(image, label), rng| Ok((augment.apply(&image, rng)?, label))),
-                )
-            }
-            None => Box::new(train),
-        }
+        let augment = (self.task.augment)();
+        Box::new(
+            self.train
+                .clone()
+                .map(move |(image, label), rng| Ok((augment.apply(&image, rng)?, label))),
+        )
     }
 
     /// The images to test on, in batches.

@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use fireclay::data::{Dataset, Mnist};
 
@@ -85,4 +86,44 @@ pub(crate) fn write_png(path: &Path, width: usize, height: usize, pixels: &[u8])
     let mut writer = encoder.write_header().unwrap();
     writer.write_image_data(pixels).unwrap();
     writer.finish().unwrap();
+}
+
+/// A child and what it says on standard error.
+pub(crate) struct Running {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Running {
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Running { child, stderr }
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// Waits until a line that contains `text` is said.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert_ne!(self.stderr.read_line(&mut line).unwrap(), 0, "no {text:?}");
+        }
+    }
+
+    /// The end of the child and the rest of what it says.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let mut rest = String::new();
+        while self.stderr.read_line(&mut rest).unwrap() > 0 {}
+        (self.child.wait().unwrap(), rest)
+    }
 }
