@@ -13,7 +13,7 @@
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{DType, Device, Element, Error, Layout, Result, call_site};
 use fireclay_cpu::memory::{HostBuffer, HostMemoryError};
@@ -30,6 +30,32 @@ pub(crate) struct Storage {
     /// The version after the last write that autograd recorded.
     recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
+    /// Of the module's parameter or buffer that the bytes belong to.
+    name: OnceLock<Arc<Name>>,
+}
+
+/// The dotted name of a parameter or buffer, as far as a module has told it: shared by the handle and the bytes behind it.
+#[derive(Default)]
+pub(crate) struct Name(RwLock<Option<Arc<str>>>);
+
+impl Name {
+    /// The name, once a module has listed what it owns.
+    pub(crate) fn get(&self) -> Option<Arc<str>> {
+        let name = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        name.clone()
+    }
+
+    /// Sets it, unless a name from further out in the tree of modules is known.
+    pub(crate) fn set(&self, name: &str) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let depth = |name: &str| name.matches('.').count();
+        if known
+            .as_deref()
+            .is_none_or(|known| depth(known) <= depth(name) && known != name)
+        {
+            *known = Some(name.into());
+        }
+    }
 }
 
 enum Memory {
@@ -60,6 +86,7 @@ impl Storage {
             version: AtomicU64::new(0),
             recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
+            name: OnceLock::new(),
         }))
     }
 
@@ -117,6 +144,16 @@ impl Storage {
         if let Memory::Cuda(buffer) = &self.memory {
             buffer.set_purpose(purpose);
         }
+    }
+
+    /// Says whose the bytes are. The first one who says so keeps them.
+    pub(crate) fn set_name(&self, name: &Arc<Name>) {
+        let _ = self.name.set(Arc::clone(name));
+    }
+
+    /// The name of the parameter or buffer that the bytes belong to, if they belong to one and a module has told its name.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.name.get()?.get()
     }
 
     /// The device's bytes, if it is not the host.
