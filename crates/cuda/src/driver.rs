@@ -69,7 +69,9 @@ pub(crate) mod code {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const STUB_LIBRARY: u32 = 34;
     pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
     pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     pub(crate) const SYSTEM_NOT_READY: u32 = 802;

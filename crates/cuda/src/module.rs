@@ -64,6 +64,23 @@ impl Module {
                     "this is a bug of Fireclay, or of the driver: report it with the message",
                 ));
             }
+            if matches!(
+                error.code,
+                code::NO_BINARY_FOR_GPU | code::UNSUPPORTED_PTX_VERSION
+            ) {
+                let properties = gpu.properties();
+                let (major, minor) = properties.capability;
+                let target = ptx.lines().find_map(|line| line.strip_prefix(".target "));
+                let target = target.unwrap_or("another architecture").trim();
+                return Err(failed.with_hint(format!(
+                    "the kernel is PTX for {target} or newer, which the driver compiles for each GPU; {} ({}) has compute \
+                     capability {major}.{minor}, the driver is for CUDA {}.{}: update the driver, or use another device",
+                    gpu.device(),
+                    properties.name,
+                    driver.version() / 1000,
+                    driver.version() % 1000 / 10
+                )));
+            }
             return Err(failed);
         }
         Ok(Arc::new(Module { gpu, handle }))

@@ -216,19 +216,21 @@ fn change(
     let mut changes = Vec::new();
     let mut seen = HashSet::new();
     let mut buffers: Vec<Buffer> = Vec::new();
-    let mut prepare = |part: Part<'_>| match part {
+    let mut prepare = |name: &str, part: Part<'_>| match part {
         // Nothing more is tried once something has failed.
         _ if changes.last().is_some_and(Result::is_err) => {}
         Part::Parameter(parameter) if seen.insert(parameter.id()) => {
+            parameter.set_name(name);
             changes.push(of_parameter(parameter));
         }
         Part::Buffer(buffer) if !buffers.iter().any(|known| known.same(buffer)) => {
+            buffer.set_name(name);
             buffers.push(buffer.clone());
             changes.push(of_buffer(buffer));
         }
         _ => {}
     };
-    as_one_call(|| walk(module, &mut |_, part| prepare(part)));
+    as_one_call(|| walk(module, &mut prepare));
     let changes = changes.into_iter().collect::<Result<Vec<_>>>()?;
     changes
         .into_iter()

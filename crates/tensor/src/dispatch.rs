@@ -66,7 +66,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
     };
     let moved: SmallVec<[&Tensor; 4]> = moved.iter().collect();
     let inputs = if moved.is_empty() { inputs } else { &moved[..] };
-    check_devices(&op, inputs.iter().chain(targets).copied()).map_err(context)?;
+    check_devices(op.name(), inputs, targets, location).map_err(context)?;
     let metas = op.output(&metas(inputs)).map_err(context)?;
     for (meta, target) in metas.iter().zip(targets) {
         check_target(op.name(), meta, target).map_err(context)?;
@@ -105,7 +105,7 @@ pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Resul
 
 fn run(op: &dyn Op, inputs: &[&Tensor], origin: Origin) -> Result<Outputs> {
     let context = |error: Error| with_operands(error, inputs, &[]);
-    check_devices(op, inputs.iter().copied()).map_err(context)?;
+    check_devices(op.name(), inputs, &[], origin.location).map_err(context)?;
     if let Some(layout) = inputs.first().and_then(|input| op.view(input.layout())) {
         let made = Origin {
             made: Made::Made,
@@ -395,12 +395,12 @@ pub(crate) fn update<const N: usize>(
                 )));
             }
             if tensor.device() != sets[0][0].device() {
-                let devices = format!("{} and {}", sets[0][0].device(), tensor.device());
-                return Err(context(Error::DeviceMismatch {
-                    op: name,
-                    devices,
-                    context: Context::hint("all sets must be on one device"),
-                }));
+                return Err(context(mixed_devices(
+                    name,
+                    &[sets[0][0], tensor],
+                    &[],
+                    location,
+                )));
             }
             if number < written {
                 autograd::check_in_place(name, tensor, &[]).map_err(context)?;
@@ -518,47 +518,75 @@ fn metas<'a>(inputs: &[&'a Tensor]) -> SmallVec<[Meta<'a>; 4]> {
     metas
 }
 
-fn check_devices<'a>(
-    op: &dyn Op,
-    mut tensors: impl Iterator<Item = &'a Tensor> + Clone,
+fn check_devices(
+    op: &'static str,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    location: &'static Location<'static>,
 ) -> Result<()> {
-    let all = tensors.clone();
-    let Some(first) = tensors.next() else {
+    let mut all = inputs.iter().chain(targets).copied();
+    let Some(first) = all.next() else {
         return Ok(());
     };
-    if tensors.all(|tensor| tensor.device() == first.device()) {
+    if all.all(|tensor| tensor.device() == first.device()) {
         return Ok(());
     }
-    let mut devices: Vec<Device> = all.clone().map(Tensor::device).collect();
+    Err(mixed_devices(op, inputs, targets, location))
+}
+
+/// The error of operands on different devices, with the moves that put it right.
+#[cold]
+fn mixed_devices(
+    op: &'static str,
+    inputs: &[&Tensor],
+    targets: &[&Tensor],
+    location: &'static Location<'static>,
+) -> Error {
+    let all = inputs.iter().chain(targets);
+    let mut devices: Vec<Device> = all.clone().map(|tensor| tensor.device()).collect();
     devices.sort_unstable();
     devices.dedup();
-    // The way out leads to the device that computes: a GPU before the host.
-    let wanted = devices[devices.len() - 1];
-    let mut of_module = false;
-    let moves: Vec<String> = all
-        .enumerate()
-        .filter(|(_, tensor)| tensor.device() != wanted)
-        .map(|(number, tensor)| {
-            let nbytes = tensor.nbytes();
-            match tensor.0.storage.owner() {
-                Some(owner) => {
-                    of_module = true;
-                    format!("{owner} to {wanted} ({nbytes} bytes)")
-                }
-                None => format!("operand {number} to {wanted} ({nbytes} bytes)"),
-            }
-        })
-        .collect();
-    let what = if of_module { "module" } else { "x" };
+    // The way out leads to the device that computes: a GPU before the host. What is written stays where it is.
+    let wanted = match targets.first() {
+        Some(target) => target.device(),
+        None => devices[devices.len() - 1],
+    };
+    let mut moves = Vec::new();
+    let (mut modules, mut tensors) = (false, false);
+    for (number, tensor) in all.enumerate() {
+        if tensor.device() == wanted {
+            continue;
+        }
+        let owner = tensor.owner();
+        modules |= owner.is_some();
+        tensors |= owner.is_none();
+        let name = owner.unwrap_or_else(|| operand_name(number, inputs.len()));
+        let nbytes = tensor.nbytes();
+        moves.push(format!("{name} ({nbytes} bytes)"));
+    }
+    let how = match (modules, tensors) {
+        (true, false) => format!("the module, model.to(\"{wanted}\")?"),
+        (true, true) => format!("x.to(\"{wanted}\")?, and the module, model.to(\"{wanted}\")?"),
+        (false, _) => format!("x.to(\"{wanted}\")?"),
+    };
     let devices: Vec<String> = devices.iter().map(Device::to_string).collect();
-    Err(Error::DeviceMismatch {
-        op: op.name(),
+    let moves = moves.join(" and ");
+    Error::DeviceMismatch {
+        op,
         devices: devices.join(" and "),
         context: Context::hint(format!(
-            "move {}, as in {what}.to(\"{wanted}\")?",
-            moves.join(", ")
+            "before {location}, move {moves} to {wanted}: {how}"
         )),
-    })
+    }
+}
+
+/// What an error calls an operand: those read come first, then those written.
+fn operand_name(number: usize, inputs: usize) -> String {
+    if number < inputs {
+        format!("input {number}")
+    } else {
+        "written to".to_owned()
+    }
 }
 
 fn check_target(op: &'static str, meta: &OutputMeta, target: &Tensor) -> Result<()> {
@@ -602,10 +630,8 @@ pub fn can_cast(from: DType, to: DType) -> bool {
 #[cold]
 fn with_operands(error: Error, inputs: &[&Tensor], targets: &[&Tensor]) -> Error {
     error.with_operands(|| {
-        let inputs = inputs.iter().enumerate();
-        inputs
-            .map(|(number, input)| input.operand(format!("input {number}")))
-            .chain(targets.iter().map(|target| target.operand("written to")))
+        let all = inputs.iter().chain(targets).enumerate();
+        all.map(|(number, tensor)| tensor.operand(operand_name(number, inputs.len())))
             .collect()
     })
 }

@@ -10,7 +10,7 @@ use fireclay_core::{DType, Error, IntoDevice, Result};
 use fireclay_cuda::Purpose;
 
 use crate::autograd::no_grad;
-use crate::storage::OwnerName;
+use crate::storage::Name;
 use crate::tensor::Tensor;
 
 /// A trainable tensor of a module (`torch.nn.Parameter`).
@@ -34,7 +34,7 @@ pub struct ParameterId(usize);
 
 struct Slot {
     tensor: RwLock<Tensor>,
-    name: OwnerName,
+    name: Arc<Name>,
 }
 
 impl Parameter {
@@ -250,8 +250,8 @@ impl Moved {
 
 impl Slot {
     fn of(tensor: Tensor) -> Arc<Slot> {
-        let name = OwnerName::default();
-        tensor.0.storage.set_owner(&name);
+        let name = Arc::<Name>::default();
+        tensor.0.storage.set_name(&name);
         Arc::new(Slot {
             tensor: RwLock::new(tensor),
             name,
@@ -264,24 +264,16 @@ impl Slot {
     }
 
     fn put(&self, tensor: Tensor) {
-        tensor.0.storage.set_owner(&self.name);
+        tensor.0.storage.set_name(&self.name);
         *self.tensor.write().unwrap_or_else(PoisonError::into_inner) = tensor;
     }
 
     fn name(&self) -> Option<Arc<str>> {
-        let name = self.name.read().unwrap_or_else(PoisonError::into_inner);
-        name.clone()
+        self.name.get()
     }
 
     fn set_name(&self, name: &str) {
-        let mut known = self.name.write().unwrap_or_else(PoisonError::into_inner);
-        let depth = |name: &str| name.matches('.').count();
-        if known
-            .as_deref()
-            .is_none_or(|known| depth(known) <= depth(name) && known != name)
-        {
-            *known = Some(name.into());
-        }
+        self.name.set(name);
     }
 }
 

@@ -30,12 +30,33 @@ pub(crate) struct Storage {
     /// The version after the last write that autograd recorded.
     recorded_version: AtomicU64,
     modified_at: AtomicPtr<Location<'static>>,
-    /// The name of the parameter or buffer whose bytes these are, for errors.
-    owner: OnceLock<OwnerName>,
+    /// Of the module's parameter or buffer that the bytes belong to.
+    name: OnceLock<Arc<Name>>,
 }
 
-/// A name that its owner may still be given.
-pub(crate) type OwnerName = Arc<RwLock<Option<Arc<str>>>>;
+/// The dotted name of a parameter or buffer, as far as a module has told it: shared by the handle and the bytes behind it.
+#[derive(Default)]
+pub(crate) struct Name(RwLock<Option<Arc<str>>>);
+
+impl Name {
+    /// The name, once a module has listed what it owns.
+    pub(crate) fn get(&self) -> Option<Arc<str>> {
+        let name = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        name.clone()
+    }
+
+    /// Sets it, unless a name from further out in the tree of modules is known.
+    pub(crate) fn set(&self, name: &str) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let depth = |name: &str| name.matches('.').count();
+        if known
+            .as_deref()
+            .is_none_or(|known| depth(known) <= depth(name) && known != name)
+        {
+            *known = Some(name.into());
+        }
+    }
+}
 
 enum Memory {
     Cpu(HostBuffer),
@@ -65,7 +86,7 @@ impl Storage {
             version: AtomicU64::new(0),
             recorded_version: AtomicU64::new(0),
             modified_at: AtomicPtr::new(ptr::null_mut()),
-            owner: OnceLock::new(),
+            name: OnceLock::new(),
         }))
     }
 
@@ -125,15 +146,14 @@ impl Storage {
         }
     }
 
-    /// Says which parameter or buffer the bytes are of; the first one stays.
-    pub(crate) fn set_owner(&self, name: &OwnerName) {
-        self.owner.get_or_init(|| Arc::clone(name));
+    /// Says whose the bytes are. The first one who says so keeps them.
+    pub(crate) fn set_name(&self, name: &Arc<Name>) {
+        let _ = self.name.set(Arc::clone(name));
     }
 
-    /// The name of the parameter or buffer whose bytes these are, if it has one by now.
-    pub(crate) fn owner(&self) -> Option<Arc<str>> {
-        let name = self.owner.get()?.read();
-        name.unwrap_or_else(PoisonError::into_inner).clone()
+    /// The name of the parameter or buffer that the bytes belong to, if they belong to one and a module has told its name.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.name.get()?.get()
     }
 
     /// The device's bytes, if it is not the host.

@@ -219,6 +219,14 @@ impl Tensor {
         })
     }
 
+    /// The dotted name of the parameter or buffer that this tensor is, or is a view of.
+    pub(crate) fn owner(&self) -> Option<String> {
+        let name = self.0.storage.name()?;
+        let whole = self.is_contiguous() && self.nbytes() == self.0.storage.nbytes();
+        let view = if whole { "" } else { "view of " };
+        Some(format!("{view}{name}"))
+    }
+
     /// What an output rule sees of this tensor.
     pub(crate) fn meta(&self) -> crate::op::Meta<'_> {
         crate::op::Meta {
@@ -228,12 +236,12 @@ impl Tensor {
         }
     }
 
-    /// What an error tells of this tensor. Where it is a parameter or buffer that a module has listed, or a view of one, that
-    /// name is told too.
+    /// What an error tells of this tensor. Beside the name it says which parameter or buffer of a module the tensor is, if a
+    /// module has told.
     pub fn operand(&self, name: impl Into<String>) -> Operand {
         let mut name = name.into();
-        if let Some(owner) = self.0.storage.owner() {
-            name = format!("{name} ({owner})");
+        if let Some(owner) = self.owner() {
+            name.push_str(&format!(" ({owner})"));
         }
         Operand {
             name,

@@ -259,7 +259,7 @@ fn mixed_devices_are_named_with_the_way_out() {
         "input 0: f32[2, 3] on cuda:0, made at",
         "input 1: f32[3] on cpu, made at",
         "cuda.rs",
-        "move operand 1 to cuda:0 (12 bytes)",
+        "move input 1 (12 bytes) to cuda:0: x.to(\"cuda:0\")?",
     ] {
         assert!(error.contains(part), "{part} is missing in:\n{error}");
     }
