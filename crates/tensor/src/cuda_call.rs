@@ -16,7 +16,7 @@ const THREADS: usize = 256;
 /// Threads that a kernel takes for a row.
 const WARP: usize = 32;
 
-/// What a CUDA kernel works on: operands on one device, locked as for [`CpuCall`], and the stream to put the work in.
+/// What a CUDA kernel works on: operands on one device, locked as for [`CpuCall`](crate::CpuCall), and the stream to put the work in.
 ///
 /// Operands come as they are: of any strides, 16-bit floats not widened.
 pub struct CudaCall<'a> {
