@@ -93,11 +93,11 @@ fn must_be_on_the_device() -> Vec<Message> {
 }
 
 fn out_of_memory() -> Vec<Message> {
-    let net = Net::new(256, 1024, CUDA);
+    let net = Net::new(16, 1024, CUDA);
     let options = AdamWOptions::default();
     let mut optimizer = AdamW::new(net.parameters(), options).unwrap();
     let mut step = |rows: usize| -> Result<()> {
-        let x = Tensor::zeros(&[rows, 256], CUDA)?;
+        let x = Tensor::zeros(&[rows, 16], CUDA)?;
         let targets = Tensor::zeros(&[rows], CUDA)?.to_dtype(DType::I64)?;
         optimizer.zero_grad();
         let logits = net.forward(&x)?;
