@@ -93,11 +93,11 @@ fn must_be_on_the_device() -> Vec<Message> {
 }
 
 fn out_of_memory() -> Vec<Message> {
-    let net = Net::new(256, 1024, CUDA);
+    let net = Net::new(16, 1024, CUDA);
     let options = AdamWOptions::default();
     let mut optimizer = AdamW::new(net.parameters(), options).unwrap();
     let mut step = |rows: usize| -> Result<()> {
-        let x = Tensor::zeros(&[rows, 256], CUDA)?;
+        let x = Tensor::zeros(&[rows, 16], CUDA)?;
         let targets = Tensor::zeros(&[rows], CUDA)?.to_dtype(DType::I64)?;
         optimizer.zero_grad();
         let logits = net.forward(&x)?;
@@ -304,22 +304,24 @@ fn child() {
     println!("<<<{}>>>", message(Tensor::zeros(&[2, 3], "cuda:7")));
 }
 
-/// Lines and columns of this file may change; they are `LINE` and `COLUMN` in the messages.
+/// Lines and columns of this file may change; they are `LINE` and `COLUMN` in the messages, and the file is `train.rs`.
 fn without_places(message: &str) -> String {
-    let file = file!();
     let mut text = String::new();
     let mut rest = message;
-    while let Some((before, after)) = rest.split_once(file) {
+    while let Some((before, after)) = rest.split_once(file!()) {
         text.push_str(before);
         text.push_str("train.rs:LINE:COLUMN");
         rest = after.trim_start_matches(|c: char| c == ':' || c.is_ascii_digit());
-        if after.ends_with(':') && rest.is_empty()
-            || after[..after.len() - rest.len()].ends_with(':')
-        {
+        // What follows the column may be a colon.
+        if after[..after.len() - rest.len()].ends_with(':') {
             text.push(':');
         }
     }
     text.push_str(rest);
+    assert!(
+        !text.contains("crates/"),
+        "a line of Fireclay's own, not of the user, in:\n{text}"
+    );
     text
 }
 
@@ -369,6 +371,10 @@ fn every_message_of_the_table_is_printed() {
     messages.extend(autograd());
     messages.extend(loader());
     messages.extend(of_processes());
+    // On a machine with NVIDIA's kernel module the advice is another one.
+    let real = Path::new("/proc/driver/nvidia/version").exists();
+    let other = |name: &str| real && name == "no driver";
+    messages.retain(|(name, _)| !other(name));
     for (_, message) in &mut messages {
         *message = without_places(message);
     }
@@ -376,7 +382,10 @@ fn every_message_of_the_table_is_printed() {
     let (new, names) = with_messages(&old, &messages);
     let made: Vec<&str> = messages.iter().map(|(name, _)| *name).collect();
     for name in &names {
-        assert!(made.contains(&name.as_str()), "nothing makes {name}");
+        assert!(
+            made.contains(&name.as_str()) || other(name),
+            "nothing makes {name}"
+        );
     }
     for name in &made {
         assert_eq!(

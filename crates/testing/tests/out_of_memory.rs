@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fireclay_cuda::{Gpu, Purpose, memory};
-use fireclay_nn::{Module, ModuleExt};
+use fireclay_nn::{Linear, Module, ModuleExt};
 use fireclay_optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
-use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor};
+use fireclay_tensor::{CrossEntropy, DType, Device, Error, Parameter, Result, Tensor};
 use virtual_gpu::driver::Function;
 use virtual_gpu::machine::{Checks, FailingCalls, Machine, Settings};
 
 const WIDTH: usize = 512;
+const CLASSES: usize = 16;
 /// Where every tensor counts.
 const SMALL: Size = Size { device: 0, rows: 4 };
 /// Where tensors take several pieces of the driver's memory.
@@ -50,13 +51,15 @@ struct Net {
     scale: Parameter,
     shift: Parameter,
     last: Parameter,
+    head: Linear,
 }
 
 impl Module for Net {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (scale, shift) = (self.scale.tensor(), self.shift.tensor());
         let hidden = x.mul(&scale)?.add(&shift)?.relu()?;
-        hidden.mul(&self.last.tensor())?.sigmoid()
+        let hidden = hidden.mul(&self.last.tensor())?.sigmoid()?.exp()?.tanh()?;
+        self.head.forward(&hidden)
     }
 }
 
@@ -66,19 +69,19 @@ impl Net {
             let values: Vec<f32> = numbers(WIDTH).iter().map(|value| value + shift).collect();
             Parameter::new(Tensor::from_slice(&values, &[WIDTH], "cpu").unwrap()).unwrap()
         };
+        let head = Linear::new(WIDTH, CLASSES).unwrap();
+        for parameter in head.parameters() {
+            let shape = parameter.tensor().shape().clone();
+            let values = numbers(shape.numel());
+            parameter
+                .set(&Tensor::from_slice(&values, &shape, "cpu").unwrap())
+                .unwrap();
+        }
         Net {
             scale: parameter(1.0),
             shift: parameter(0.25),
             last: parameter(-0.5),
-        }
-    }
-
-    /// The same parameters.
-    fn handles(&self) -> Net {
-        Net {
-            scale: self.scale.clone(),
-            shift: self.shift.clone(),
-            last: self.last.clone(),
+            head,
         }
     }
 
@@ -92,7 +95,7 @@ impl Net {
 
 /// A model on the device with an optimizer that has made no step.
 struct Run {
-    net: Net,
+    net: Arc<Net>,
     optimizer: Box<dyn Optimizer>,
     size: Size,
 }
@@ -126,7 +129,7 @@ const OPTIMIZERS: [Make; 2] = [
 
 impl Run {
     fn new(make: Make, size: Size) -> Run {
-        let net = Net::new();
+        let net = Arc::new(Net::new());
         net.to(Device::Cuda(size.device)).unwrap();
         let optimizer = make(&net);
         Run {
@@ -141,10 +144,11 @@ impl Run {
         let Size { device, rows } = self.size;
         let (device, shape) = (Device::Cuda(device), [rows, WIDTH]);
         let x = Tensor::from_slice(&numbers(rows * WIDTH), &shape, device)?;
-        let target = Tensor::zeros(&shape, device)?;
+        let classes: Vec<i64> = (0..rows).map(|row| (row * 37 % CLASSES) as i64).collect();
+        let classes = Tensor::from_slice(&classes, &[rows], device)?;
         self.optimizer.zero_grad();
-        let difference = self.net.forward(&x)?.sub(&target)?;
-        let loss = difference.mul(&difference)?.mean(&[], false)?;
+        let logits = self.net.forward(&x)?;
+        let loss = logits.cross_entropy(&classes, CrossEntropy::default())?;
         let value = loss.item()?;
         loss.backward()?;
         self.optimizer.step()?;
@@ -184,7 +188,7 @@ fn check(error: &Error) {
             "tried:",
         ],
         Device::Cuda(_) => &[
-            "f32[",
+            "[",
             " asked for; of 256.00 MiB the driver has ",
             " free; allocated ",
             ", reserved ",
@@ -327,7 +331,7 @@ fn a_module_moves_whole_or_not_at_all() {
     let gpu = Gpu::get(0).unwrap();
     let net = Net::new();
     let before = in_use(gpu);
-    for place in 0..3 {
+    for place in 0..net.parameters().len() as u64 {
         gpu.memory().fail_allocations(Some((place, 1)));
         let error = net.to(Device::Cuda(0)).unwrap_err();
         assert!(error.to_string().contains("out_of_memory.rs"), "{error}");
@@ -348,7 +352,12 @@ fn the_ledger_knows_what_memory_is_for() {
     let gpu = Gpu::get(0).unwrap();
     assert_eq!(in_use(gpu).0, []);
     let each = (WIDTH * 4) as u64;
-    let net = Net::new();
+    // Blocks are multiples of 512 bytes.
+    let bias = |size: usize| (size * CLASSES).next_multiple_of(512) as u64;
+    let weight = CLASSES as u64 * each;
+    let whole = 3 * each + weight + bias(4);
+    let doubled = 2 * (3 * each + weight) + bias(8);
+    let net = Arc::new(Net::new());
     let line = line!() + 1;
     net.to(Device::Cuda(0)).unwrap();
     let made_here = |tensor: &Tensor| {
@@ -364,12 +373,12 @@ fn the_ledger_knows_what_memory_is_for() {
         assert!(tensor.origin().to_string().starts_with("moved at"));
     }
     let group = gpu.memory().largest_groups(1)[0];
-    assert_eq!((group.location.line(), group.bytes), (line, 3 * each));
-    assert_eq!(in_use(gpu).0, [(Purpose::Parameters, 3 * each)]);
+    assert_eq!((group.location.line(), group.bytes), (line, whole));
+    assert_eq!(in_use(gpu).0, [(Purpose::Parameters, whole)]);
 
     for (make, states) in OPTIMIZERS.into_iter().zip([1, 2]) {
         let mut run = Run {
-            net: net.handles(),
+            net: Arc::clone(&net),
             optimizer: make(&net),
             size: SMALL,
         };
@@ -377,9 +386,9 @@ fn the_ledger_knows_what_memory_is_for() {
         assert_eq!(
             in_use(gpu).0,
             [
-                (Purpose::Parameters, 3 * each),
-                (Purpose::Gradients, 3 * each),
-                (Purpose::Optimizer, states * 3 * each),
+                (Purpose::Parameters, whole),
+                (Purpose::Gradients, whole),
+                (Purpose::Optimizer, states * whole),
             ]
         );
         run.step().unwrap();
@@ -387,10 +396,10 @@ fn the_ledger_knows_what_memory_is_for() {
         let state = run.optimizer.state_dict();
         run.optimizer.load_state_dict(&state).unwrap();
         drop(state);
-        assert_eq!(in_use(gpu).0[2], (Purpose::Optimizer, states * 3 * each));
+        assert_eq!(in_use(gpu).0[2], (Purpose::Optimizer, states * whole));
         drop(run);
         net.zero_grad();
-        assert_eq!(in_use(gpu).0, [(Purpose::Parameters, 3 * each)]);
+        assert_eq!(in_use(gpu).0, [(Purpose::Parameters, whole)]);
     }
     let activation = net.scale.tensor().mul(2.0).unwrap();
     assert_eq!(in_use(gpu).0[1], (Purpose::Activations, each));
@@ -400,7 +409,7 @@ fn the_ledger_knows_what_memory_is_for() {
 
     // A cast and a move back leave nothing behind.
     net.to_dtype(DType::F64).unwrap();
-    assert_eq!(in_use(gpu).0, [(Purpose::Parameters, 2 * 3 * each)]);
+    assert_eq!(in_use(gpu).0, [(Purpose::Parameters, doubled)]);
     net.to("cpu").unwrap();
     assert_eq!(in_use(gpu).0, []);
 }

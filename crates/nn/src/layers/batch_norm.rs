@@ -1,7 +1,8 @@
 //! Batch normalisation.
 
 use fireclay_tensor::{
-    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, get_default_device, no_grad,
+    BatchNorm, Buffer, DType, Device, Error, Parameter, Result, Tensor, as_one_call,
+    get_default_device, no_grad,
 };
 
 use crate::field::FieldVisitor;
@@ -133,13 +134,17 @@ macro_rules! batch_norm {
 
         impl $Name {
             /// A batch norm with PyTorch's defaults, f32 on the default device.
+            #[track_caller]
             pub fn new(num_features: usize) -> Result<$Name> {
                 $Name::with(num_features, BatchNormConfig::default())
             }
 
             /// A batch norm as `config` says.
+            #[track_caller]
             pub fn with(num_features: usize, config: BatchNormConfig) -> Result<$Name> {
+                as_one_call(|| {
                 Ok($Name(Channels::new(num_features, config)?))
+                })
             }
 
             /// The factor per channel.

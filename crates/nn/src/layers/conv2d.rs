@@ -1,7 +1,7 @@
 //! The convolution over images.
 
 use fireclay_tensor::{
-    Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor, get_default_device,
+    Conv2dOptions, DType, Device, Error, Parameter, Result, Tensor, as_one_call, get_default_device,
 };
 
 use super::size::Size2;
@@ -58,6 +58,7 @@ impl Default for Conv2dConfig {
 
 impl Conv2d {
     /// A convolution with stride 1, no padding and a bias, f32 on the default device. `kernel` is a number or `[height, width]`.
+    #[track_caller]
     pub fn new(
         in_channels: usize,
         out_channels: usize,
@@ -70,46 +71,49 @@ impl Conv2d {
     ///
     /// # Errors
     /// `groups` does not divide both numbers of channels; a stride, dilation or kernel size is 0.
+    #[track_caller]
     pub fn with(
         in_channels: usize,
         out_channels: usize,
         kernel: impl Into<Size2>,
         config: Conv2dConfig,
     ) -> Result<Conv2d> {
-        let Size2([height, width]) = kernel.into();
-        let groups = config.groups;
-        let divides = |channels: usize| groups != 0 && channels.is_multiple_of(groups);
-        if !divides(in_channels) || !divides(out_channels) {
-            return Err(Error::argument(
-                "Conv2d",
-                format!(
-                    "groups must divide the channels, got groups {groups} for {in_channels} and {out_channels}"
-                ),
-            ));
-        }
-        let sizes = [[height, width], config.stride, config.dilation];
-        if sizes.as_flattened().contains(&0) {
-            return Err(Error::argument(
-                "Conv2d",
-                format!("kernel, stride and dilation must be at least 1, got {sizes:?}"),
-            ));
-        }
-        let shape = [out_channels, in_channels / groups, height, width];
-        let weight = Tensor::empty(&shape, config.dtype, config.device)?;
-        init::default_weight_(&weight)?;
-        let bias = config
-            .bias
-            .then(|| init::default_bias(&weight))
-            .transpose()?;
-        Ok(Conv2d {
-            weight: Parameter::new(weight)?,
-            bias: bias.map(Parameter::new).transpose()?,
-            options: Conv2dOptions {
-                stride: config.stride,
-                padding: config.padding,
-                dilation: config.dilation,
-                groups,
-            },
+        as_one_call(|| {
+            let Size2([height, width]) = kernel.into();
+            let groups = config.groups;
+            let divides = |channels: usize| groups != 0 && channels.is_multiple_of(groups);
+            if !divides(in_channels) || !divides(out_channels) {
+                return Err(Error::argument(
+                    "Conv2d",
+                    format!(
+                        "groups must divide the channels, got groups {groups} for {in_channels} and {out_channels}"
+                    ),
+                ));
+            }
+            let sizes = [[height, width], config.stride, config.dilation];
+            if sizes.as_flattened().contains(&0) {
+                return Err(Error::argument(
+                    "Conv2d",
+                    format!("kernel, stride and dilation must be at least 1, got {sizes:?}"),
+                ));
+            }
+            let shape = [out_channels, in_channels / groups, height, width];
+            let weight = Tensor::empty(&shape, config.dtype, config.device)?;
+            init::default_weight_(&weight)?;
+            let bias = config
+                .bias
+                .then(|| init::default_bias(&weight))
+                .transpose()?;
+            Ok(Conv2d {
+                weight: Parameter::new(weight)?,
+                bias: bias.map(Parameter::new).transpose()?,
+                options: Conv2dOptions {
+                    stride: config.stride,
+                    padding: config.padding,
+                    dilation: config.dilation,
+                    groups,
+                },
+            })
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The table of vectors.
 
 use fireclay_tensor::{
-    DType, Device, Error, Parameter, Result, Tensor, get_default_device, no_grad,
+    DType, Device, Error, Parameter, Result, Tensor, as_one_call, get_default_device, no_grad,
 };
 
 use crate::init;
@@ -41,6 +41,7 @@ impl Default for EmbeddingConfig {
 
 impl Embedding {
     /// A table of `num_embeddings` rows, f32 on the default device.
+    #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Result<Embedding> {
         Embedding::with(num_embeddings, embedding_dim, EmbeddingConfig::default())
     }
@@ -49,26 +50,29 @@ impl Embedding {
     ///
     /// # Errors
     /// `padding_idx` is not a row of the table.
+    #[track_caller]
     pub fn with(
         num_embeddings: usize,
         embedding_dim: usize,
         config: EmbeddingConfig,
     ) -> Result<Embedding> {
-        let shape = [num_embeddings, embedding_dim];
-        let weight = Tensor::empty(&shape, config.dtype, config.device)?;
-        init::normal_(&weight, 0.0, 1.0)?;
-        if let Some(row) = config.padding_idx {
-            if row >= num_embeddings {
-                return Err(Error::argument(
-                    "Embedding",
-                    format!("padding_idx {row} is not one of the {num_embeddings} rows"),
-                ));
+        as_one_call(|| {
+            let shape = [num_embeddings, embedding_dim];
+            let weight = Tensor::empty(&shape, config.dtype, config.device)?;
+            init::normal_(&weight, 0.0, 1.0)?;
+            if let Some(row) = config.padding_idx {
+                if row >= num_embeddings {
+                    return Err(Error::argument(
+                        "Embedding",
+                        format!("padding_idx {row} is not one of the {num_embeddings} rows"),
+                    ));
+                }
+                no_grad(|| weight.narrow(0, row, 1)?.zero_())?;
             }
-            no_grad(|| weight.narrow(0, row, 1)?.zero_())?;
-        }
-        Ok(Embedding {
-            weight: Parameter::new(weight)?,
-            padding_idx: config.padding_idx,
+            Ok(Embedding {
+                weight: Parameter::new(weight)?,
+                padding_idx: config.padding_idx,
+            })
         })
     }
 }

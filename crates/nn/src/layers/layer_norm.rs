@@ -1,6 +1,8 @@
 //! Layer normalisation.
 
-use fireclay_tensor::{DType, Device, Error, Parameter, Result, Tensor, get_default_device};
+use fireclay_tensor::{
+    DType, Device, Error, Parameter, Result, Tensor, as_one_call, get_default_device,
+};
 
 use crate::module::Module;
 use crate::within::Within;
@@ -46,29 +48,33 @@ impl Default for LayerNormConfig {
 
 impl LayerNorm {
     /// A layer norm over the last dimensions, at least one, with weight and bias, f32 on the default device.
+    #[track_caller]
     pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
         LayerNorm::with(normalized_shape, LayerNormConfig::default())
     }
 
     /// A layer norm as `config` says.
+    #[track_caller]
     pub fn with(normalized_shape: &[usize], config: LayerNormConfig) -> Result<LayerNorm> {
-        if normalized_shape.is_empty() {
-            let what = "normalized_shape has no dimension, expected at least one";
-            return Err(Error::argument("LayerNorm", what));
-        }
-        let parameter = |wanted: bool, value: f64| {
-            wanted
-                .then(|| {
-                    let LayerNormConfig { device, dtype, .. } = config;
-                    Parameter::new(Tensor::full_of(normalized_shape, value, dtype, device)?)
-                })
-                .transpose()
-        };
-        Ok(LayerNorm {
-            weight: parameter(config.weight, 1.0)?,
-            bias: parameter(config.weight && config.bias, 0.0)?,
-            normalized_shape: normalized_shape.to_vec(),
-            eps: config.eps,
+        as_one_call(|| {
+            if normalized_shape.is_empty() {
+                let what = "normalized_shape has no dimension, expected at least one";
+                return Err(Error::argument("LayerNorm", what));
+            }
+            let parameter = |wanted: bool, value: f64| {
+                wanted
+                    .then(|| {
+                        let LayerNormConfig { device, dtype, .. } = config;
+                        Parameter::new(Tensor::full_of(normalized_shape, value, dtype, device)?)
+                    })
+                    .transpose()
+            };
+            Ok(LayerNorm {
+                weight: parameter(config.weight, 1.0)?,
+                bias: parameter(config.weight && config.bias, 0.0)?,
+                normalized_shape: normalized_shape.to_vec(),
+                eps: config.eps,
+            })
         })
     }
 }

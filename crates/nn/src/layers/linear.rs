@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use fireclay_tensor::{DType, Device, Parameter, Result, Tensor, get_default_device};
+use fireclay_tensor::{DType, Device, Parameter, Result, Tensor, as_one_call, get_default_device};
 
 use crate::init;
 use crate::module::Module;
@@ -43,25 +43,29 @@ impl Default for LinearConfig {
 
 impl Linear {
     /// A layer from `in_features` to `out_features`, with a bias, f32 on the default device.
+    #[track_caller]
     pub fn new(in_features: usize, out_features: usize) -> Result<Linear> {
         Linear::with(in_features, out_features, LinearConfig::default())
     }
 
     /// A layer as `config` says.
+    #[track_caller]
     pub fn with(in_features: usize, out_features: usize, config: LinearConfig) -> Result<Linear> {
-        let LinearConfig {
-            bias,
-            device,
-            dtype,
-        } = config;
-        let weight = Tensor::empty(&[out_features, in_features], dtype, device)?;
-        init::default_weight_(&weight)?;
-        let bias = bias.then(|| init::default_bias(&weight)).transpose()?;
-        Ok(Linear {
-            weight: Parameter::new(weight)?,
-            bias: bias.map(Parameter::new).transpose()?,
-            in_features,
-            out_features,
+        as_one_call(|| {
+            let LinearConfig {
+                bias,
+                device,
+                dtype,
+            } = config;
+            let weight = Tensor::empty(&[out_features, in_features], dtype, device)?;
+            init::default_weight_(&weight)?;
+            let bias = bias.then(|| init::default_bias(&weight)).transpose()?;
+            Ok(Linear {
+                weight: Parameter::new(weight)?,
+                bias: bias.map(Parameter::new).transpose()?,
+                in_features,
+                out_features,
+            })
         })
     }
 }
