@@ -33,10 +33,6 @@ const UNSAFE_PLACES: &[(&str, &str)] = &[
         "kernel launches: hands the addresses of locked memory to a device",
     ),
     (
-        "crates/testing/tests/device_errors.rs",
-        "a process of one thread changes its own environment",
-    ),
-    (
         "xtask/src/kernels/nvrtc.rs",
         "calls NVIDIA's compiler, a C library",
     ),
