@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fireclay_core::layout::merge_dims;
 use fireclay_core::pointwise::Class;
 use fireclay_core::program::Program;
-use fireclay_core::{Dims, Error, Result, Scalar};
+use fireclay_core::{DType, Dims, Error, Layout, Result, Scalar};
 use smallvec::SmallVec;
 
 use crate::gpu::Gpu;
+use crate::memory::{DeviceBuffer, Purpose};
 use crate::module::{Argument, Kernel, Module};
+use crate::reduce::{BLOCK, ROWS_PER_BLOCK, Reduction, finish_row};
 use crate::stream::Stream;
-use text::{Form, Plan, THREADS};
+use text::{Form, Plan, THREADS, Work};
 
 /// An operand in device memory: its strides follow the dimensions of the evaluated shape, 0 where broadcast.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +69,7 @@ impl Pointwise {
 
     /// The PTX for contiguous operands, to be looked at.
     pub fn ptx(&self) -> String {
-        text::kernel(&self.program, &self.plan(&[], &[], &[]).0)
+        text::kernel(&self.program, &self.plan(&[], &[], &[], Work::Store).0)
     }
 
     /// Puts the evaluation over `shape` into a stream's queue.
@@ -95,30 +97,10 @@ impl Pointwise {
         if count == 0 {
             return Ok(());
         }
-        let (plan, sizes, strides) = self.plan(shape, inputs, outputs);
+        let (plan, sizes, strides) = self.plan(shape, inputs, outputs, Work::Store);
         let kernel = self.kernel(stream.gpu(), &plan)?;
-        let number = |value: usize| {
-            if plan.wide {
-                Argument::U64(value as u64)
-            } else {
-                Argument::U32(value as u32)
-            }
-        };
-        let mut arguments: SmallVec<[Argument<'_>; 24]> = inputs
-            .iter()
-            .chain(outputs)
-            .map(|operand| Argument::Address(operand.address))
-            .collect();
-        arguments.extend(self.constant_arguments(constants));
-        arguments.push(number(count));
-        if plan.ndim > 0 {
-            arguments.extend(sizes.iter().map(|size| number(*size)));
-            for (form, strides) in plan.forms.iter().zip(&strides) {
-                if *form == Form::Strided {
-                    arguments.extend(strides.iter().map(|stride| number(*stride)));
-                }
-            }
-        }
+        let operands = inputs.iter().chain(outputs).map(|operand| operand.address);
+        let arguments = self.arguments(&plan, operands, constants, count, (&sizes, &strides));
         let blocks = count.div_ceil(THREADS as usize * plan.vector);
         let Ok(blocks) = u32::try_from(blocks) else {
             let what = format!("{count} elements are more than one launch can take");
@@ -126,6 +108,77 @@ impl Pointwise {
         };
         // SAFETY: the text declares these parameters in this order; the caller vouches for the memory.
         unsafe { kernel.launch(stream, [blocks, THREADS, 0], &arguments, name, count as u64) }
+    }
+
+    /// Puts the sum of the evaluation over `shape` into a stream's queue: one number at `to`, of the only output's dtype, divided
+    /// by `divisor` if there is one. The elements themselves are stored nowhere.
+    ///
+    /// # Errors
+    /// If memory for partial sums can't be had, or a kernel can't be compiled or launched.
+    ///
+    /// # Safety
+    /// As for [`launch`](Pointwise::launch), of the inputs; `to` has room for the number.
+    pub unsafe fn launch_sum(
+        &self,
+        stream: &Stream,
+        name: &'static str,
+        shape: &[usize],
+        inputs: &[Placed<'_>],
+        constants: &[Scalar],
+        to: u64,
+        divisor: Option<f64>,
+    ) -> Result<()> {
+        let [(register, dtype)] = self.program.outputs[..] else {
+            unreachable!("one output is summed");
+        };
+        let class = self.program.classes[register];
+        assert!(matches!(
+            (class, dtype),
+            (Class::F32, DType::F32) | (Class::F64, DType::F64)
+        ));
+        let count: usize = shape.iter().product();
+        let parts = count.div_ceil(BLOCK);
+        let partial = match parts {
+            0 | 1 => None,
+            _ => Some(DeviceBuffer::allocate(
+                stream,
+                parts * dtype.size(),
+                Purpose::Workspaces,
+            )?),
+        };
+        let results = partial.as_ref().map_or(to, DeviceBuffer::address);
+        let contiguous = Layout::contiguous(shape.into());
+        let placed = [Placed {
+            address: results,
+            strides: contiguous.strides(),
+        }];
+        let (plan, sizes, strides) = self.plan(shape, inputs, &placed, Work::Sum);
+        let kernel = self.kernel(stream.gpu(), &plan)?;
+        let addresses = inputs.iter().chain(&placed).map(|operand| operand.address);
+        let mut arguments = self.arguments(&plan, addresses, constants, count, (&sizes, &strides));
+        let here = divisor.filter(|_| partial.is_none());
+        arguments.push(Argument::U32(u32::from(here.is_some())));
+        let number = here.unwrap_or(1.0);
+        arguments.push(match class {
+            Class::F64 => Argument::F64(number),
+            _ => Argument::F32(number as f32),
+        });
+        let Ok(blocks) = u32::try_from(parts.div_ceil(ROWS_PER_BLOCK)) else {
+            let what = format!("{count} elements are more than one launch can take");
+            return Err(Error::argument(name, what));
+        };
+        // SAFETY: the text declares these parameters in this order; the caller vouches for the inputs, and there is room for the
+        // partial sums.
+        unsafe { kernel.launch(stream, [blocks, THREADS, 0], &arguments, name, count as u64)? };
+        match partial {
+            None => Ok(()),
+            Some(partial) => {
+                let what = (class, Reduction::Sum);
+                let addresses = (partial.address(), to);
+                // SAFETY: the partial sums that the launch before gives.
+                unsafe { finish_row(stream, name, what, addresses, parts, divisor) }
+            }
+        }
     }
 
     /// Puts the evaluation over many sets of contiguous operands into a stream's queue, in as few launches as their addresses
@@ -202,8 +255,39 @@ impl Pointwise {
             ndim: 0,
             vector,
             wide: count > LARGEST_NARROW,
-            sets: true,
+            work: Work::StoreSets,
         }
+    }
+
+    /// The arguments of a kernel: addresses, constants, the number of elements, and sizes and strides as far as it takes them.
+    fn arguments(
+        &self,
+        plan: &Plan,
+        addresses: impl Iterator<Item = u64>,
+        constants: &[Scalar],
+        count: usize,
+        (sizes, strides): (&Dims, &[Dims]),
+    ) -> SmallVec<[Argument<'static>; 24]> {
+        let number = |value: usize| {
+            if plan.wide {
+                Argument::U64(value as u64)
+            } else {
+                Argument::U32(value as u32)
+            }
+        };
+        let mut arguments: SmallVec<[Argument<'_>; 24]> =
+            addresses.map(Argument::Address).collect();
+        arguments.extend(self.constant_arguments(constants));
+        arguments.push(number(count));
+        if plan.ndim > 0 {
+            arguments.extend(sizes.iter().map(|size| number(*size)));
+            for (form, strides) in plan.forms.iter().zip(strides) {
+                if *form == Form::Strided {
+                    arguments.extend(strides.iter().map(|stride| number(*stride)));
+                }
+            }
+        }
+        arguments
     }
 
     fn constant_arguments<'a>(&self, constants: &[Scalar]) -> SmallVec<[Argument<'a>; 24]> {
@@ -222,6 +306,7 @@ impl Pointwise {
         shape: &[usize],
         inputs: &[Placed<'_>],
         outputs: &[Placed<'_>],
+        work: Work,
     ) -> (Plan, Dims, Vec<Dims>) {
         let operands: SmallVec<[Placed<'_>; 8]> = inputs.iter().chain(outputs).copied().collect();
         let dtypes = self.program.inputs.iter().chain(&self.program.outputs);
@@ -248,7 +333,7 @@ impl Pointwise {
             .all(|((operand, size), form)| {
                 *form == Form::Same || operand.address.is_multiple_of((size * vector) as u64)
             });
-        if !aligned {
+        if !aligned || work == Work::Sum {
             vector = 1;
         }
         let count: usize = dims.iter().product();
@@ -266,7 +351,7 @@ impl Pointwise {
             ndim: if strided { dims.len() } else { 0 },
             vector,
             wide: furthest > LARGEST_NARROW,
-            sets: false,
+            work,
         };
         (plan, dims, strides)
     }

@@ -16,7 +16,8 @@ use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Purpose};
 use crate::module::{Argument, Kernel, Module};
 use crate::stream::Stream;
-use text::{BLOCK, ROWS_PER_BLOCK, THREADS};
+use text::THREADS;
+pub(crate) use text::{BLOCK, LANES, ROWS_PER_BLOCK};
 
 /// Rows of a column that make a block.
 const ROWS: usize = 64;
@@ -175,6 +176,34 @@ pub unsafe fn reduce(
             outer * width,
         )
     }
+}
+
+/// Combines the `count` numbers of the blocks of one row, at `from`, which is written over; the result goes to `to`, divided by
+/// `divisor` if there is one.
+///
+/// # Errors
+/// If the kernel can't be launched.
+///
+/// # Safety
+/// As for [`reduce`].
+pub(crate) unsafe fn finish_row(
+    stream: &Stream,
+    name: &'static str,
+    (class, reduction): (Class, Reduction),
+    (from, to): (u64, u64),
+    count: usize,
+    divisor: Option<f64>,
+) -> Result<()> {
+    let launch = Launch {
+        stream,
+        name,
+        kernels: kernels(stream.gpu(), class, reduction)?,
+        class,
+        divisor,
+    };
+    let arguments = [from, to, count as u64, 1, 1, count as u64];
+    // SAFETY: the caller's numbers, and room for one result.
+    unsafe { launch.run(&launch.kernels.tree, 1, &arguments, true, count) }
 }
 
 struct Launch<'a> {

@@ -68,19 +68,8 @@ impl<'a> CudaCall<'a> {
         inputs: &[Operand<'_>],
         outputs: &[Placed<'_>],
     ) -> Result<()> {
-        let expanded: SmallVec<[Layout; 4]> = inputs
-            .iter()
-            .map(|input| {
-                let layout = input.layout.expand(&shape.into());
-                layout.expect("the output rule checked that the shapes broadcast")
-            })
-            .collect();
-        let inputs: SmallVec<[_; 4]> = (inputs.iter().zip(&expanded))
-            .map(|(input, layout)| Placed {
-                address: input.address(),
-                strides: layout.strides(),
-            })
-            .collect();
+        let expanded = expanded(inputs, shape);
+        let inputs = placed(inputs, &expanded);
         // SAFETY: `address` checked the inputs' layouts against their storages, which are locked and of the stream's device;
         // what is freed later is used again only behind this work in the stream. The caller vouches for the outputs.
         unsafe { program.launch(self.stream, self.name, shape, &inputs, constants, outputs) }
@@ -127,24 +116,27 @@ impl<'a> CudaCall<'a> {
         shape: &[usize],
         mean: bool,
     ) -> Result<()> {
-        let output = self.outputs[0];
         let count: usize = shape.iter().product();
-        let values = self.scratch(count, output.dtype)?;
-        let layout = Layout::contiguous(shape.into());
-        let placed = [Placed {
-            address: values.address(),
-            strides: layout.strides(),
-        }];
-        // SAFETY: the scratch memory has room for the shape's elements and is this call's own.
-        unsafe { self.evaluate(program, constants, shape, &self.inputs, &placed)? };
-        let view = View {
-            outer: 1,
-            reduce: count,
-            inner: 1,
-        };
         let divisor = mean.then_some(count as f64);
-        // SAFETY: the scratch memory holds the elements, the output one number; its storage is locked.
-        unsafe { self.reduce_from(values.address(), Reduction::Sum, view, divisor) }
+        if count == 0 {
+            let nothing = if mean { f64::NAN } else { 0.0 };
+            return self.fill(Scalar::F64(nothing));
+        }
+        let expanded = expanded(&self.inputs, shape);
+        let inputs = placed(&self.inputs, &expanded);
+        let to = self.outputs[0].address();
+        // SAFETY: as in `evaluate`; `address` checked the output too.
+        unsafe {
+            program.launch_sum(
+                self.stream,
+                self.name,
+                shape,
+                &inputs,
+                constants,
+                to,
+                divisor,
+            )
+        }
     }
 
     /// Fresh memory for `count` numbers, for the time that the work put into the stream by this call takes.
@@ -405,6 +397,25 @@ impl<'a> CudaCall<'a> {
     pub fn device(&self) -> Device {
         self.stream.gpu().device()
     }
+}
+
+/// The layouts of operands over the shape to which they broadcast.
+fn expanded(operands: &[Operand<'_>], shape: &[usize]) -> SmallVec<[Layout; 4]> {
+    let layouts = operands.iter().map(|operand| {
+        let layout = operand.layout.expand(&shape.into());
+        layout.expect("the output rule checked that the shapes broadcast")
+    });
+    layouts.collect()
+}
+
+/// Operands with the strides of these layouts, as kernels take them.
+fn placed<'a>(operands: &[Operand<'_>], layouts: &'a [Layout]) -> SmallVec<[Placed<'a>; 4]> {
+    let pairs = operands.iter().zip(layouts);
+    let places = pairs.map(|(operand, layout)| Placed {
+        address: operand.address(),
+        strides: layout.strides(),
+    });
+    places.collect()
 }
 
 /// A dtype that copies the bits of another one unchanged.

@@ -220,6 +220,42 @@ fn numbers_in_formulas_are_told_apart() {
     }
 }
 
+/// A formula that ends in a sum is one kernel, which stores no elements; blocks are added in the host's order.
+#[test]
+fn sums_of_formulas_give_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(8);
+    for shape in [
+        [0, 3],
+        [1, 1],
+        [4, 1024],
+        [17, 241],
+        [70, 1001],
+        [300, 1003],
+    ] {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let x = numbers(&mut draw, &shape).to_dtype(dtype).unwrap();
+            let row = numbers(&mut draw, &shape[1..]).to_dtype(dtype).unwrap();
+            let turned = x.transpose(0, 1).unwrap().contiguous().unwrap();
+            for x in [x, turned.transpose(0, 1).unwrap()] {
+                let formula = |x: &Tensor, row: &Tensor| {
+                    let x = Formula::from(x);
+                    (&x * 3.0 + row).tanh()
+                };
+                let there = moved(&[x.clone(), row.clone()], device);
+                let (got, want) = (formula(&there[0], &there[1]), formula(&x, &row));
+                for (got, want) in [(got.sum(), want.sum()), (got.mean(), want.mean())] {
+                    let got = got.unwrap().cpu().unwrap();
+                    assert!(
+                        same_numbers(&got, &want.unwrap()),
+                        "{shape:?} {dtype}: {got}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn random_numbers_are_those_of_the_host() {
     let device = virtual_cuda();

@@ -10,6 +10,8 @@ use fireclay_core::pointwise::Class;
 use fireclay_core::program::{Program, Step};
 use fireclay_core::trace::{Kind, Node, Operation, Trace};
 
+use crate::reduce::{BLOCK, LANES, ROWS_PER_BLOCK};
+
 /// How an operand's elements lie, as far as it changes the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Form {
@@ -32,8 +34,19 @@ pub(super) struct Plan {
     pub(super) vector: usize,
     /// Whether 32 bits are too few for numbers and places of elements.
     pub(super) wide: bool,
-    /// Whether a launch works on many sets of operands, all contiguous, the outputs of each lying where its first inputs do.
-    pub(super) sets: bool,
+    /// What becomes of the elements.
+    pub(super) work: Work,
+}
+
+/// What a kernel does with the elements that it computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Work {
+    /// Stores them.
+    Store,
+    /// Stores those of many sets of operands, all contiguous, the outputs of each lying where its first inputs do.
+    StoreSets,
+    /// Adds up those of the only output, a number for each block of a row: see [`crate::reduce`].
+    Sum,
 }
 
 /// The entry's name.
@@ -195,7 +208,7 @@ impl<'a> Writer<'a> {
             let class = self.program.classes[*register];
             (type_of(class), format!("constant{number}"))
         });
-        if self.plan.sets {
+        if self.plan.work == Work::StoreSets {
             let table = format!("table[{}]", table_size(self.program));
             return constants.chain([("align 8 .b8", table)]).collect();
         }
@@ -213,7 +226,17 @@ impl<'a> Writer<'a> {
                 }
             }
         }
+        if self.plan.work == Work::Sum {
+            parameters.push(("u32", "divide".to_owned()));
+            parameters.push((self.number_summed().0, "divisor".to_owned()));
+        }
         parameters
+    }
+
+    /// The type and the kind of the numbers that are added up.
+    fn number_summed(&self) -> (&'static str, Kind) {
+        let class = self.program.classes[self.program.outputs[0].0];
+        (type_of(class), kind_of(class))
     }
 
     fn parameter(&mut self, kind: Kind, ty: &str, name: &str) -> Register {
@@ -231,10 +254,15 @@ impl<'a> Writer<'a> {
             let constant = self.parameter(kind_of(class), type_of(class), &name);
             self.constants.push((register, constant));
         }
-        let (position, count) = if self.plan.sets {
-            self.find_set()
-        } else {
-            self.load_parameters()
+        let (position, count) = match self.plan.work {
+            Work::StoreSets => self.find_set(),
+            Work::Store => {
+                let count = self.load_parameters();
+                let block = self.register(Kind::I32);
+                line!(self, "  mov.u32 {block}, %ctaid.x;");
+                (self.position(block), count)
+            }
+            Work::Sum => return self.sum(),
         };
         let stop = self.register(Kind::Mask);
         line!(self, "  setp.ge.{index} {stop}, {position}, {count};");
@@ -262,8 +290,87 @@ impl<'a> Writer<'a> {
         line!(self, "  ret;");
     }
 
-    /// Loads addresses, sizes and strides; the thread's first element, and how many there are.
-    fn load_parameters(&mut self) -> (Register, Register) {
+    /// Adds up the elements of a block of a row in the host's order.
+    fn sum(&mut self) {
+        let count = self.load_parameters();
+        let (kind, index) = self.index();
+        let (ty, number) = self.number_summed();
+        let size = self.program.outputs[0].1.size();
+        let [tid, lane, part, half, slot, other] = [(); 6].map(|()| self.register(Kind::I32));
+        let [block, start, end, position] = [(); 4].map(|()| self.register(kind));
+        let [value, next, divisor] = [(); 3].map(|()| self.register(number));
+        let [stop, out] = [Kind::Mask, Kind::I64].map(|kind| self.register(kind));
+        line!(
+            self,
+            "  .shared .align 8 .b8 lanes[{}];",
+            THREADS as usize * size
+        );
+        line!(self, "  mov.u32 {tid}, %tid.x;");
+        line!(self, "  and.b32 {lane}, {tid}, {};", LANES - 1);
+        line!(self, "  shr.u32 {part}, {tid}, {};", LANES.ilog2());
+        line!(self, "  mov.u32 {half}, %ctaid.x;");
+        line!(
+            self,
+            "  mad.lo.u32 {part}, {half}, {ROWS_PER_BLOCK}, {part};"
+        );
+        line!(self, "  cvt.{index}.u32 {block}, {part};");
+        line!(self, "  mul.lo.{index} {start}, {block}, {BLOCK};");
+        match number {
+            Kind::F32 => line!(self, "  mov.f32 {value}, 0f00000000;"),
+            _ => line!(self, "  mov.f64 {value}, 0d0000000000000000;"),
+        }
+        line!(self, "  setp.ge.{index} {stop}, {start}, {count};");
+        line!(self, "  @{stop} bra ADDED;");
+        line!(self, "  sub.{index} {end}, {count}, {start};");
+        line!(self, "  min.{index} {end}, {end}, {BLOCK};");
+        line!(self, "  add.{index} {end}, {end}, {start};");
+        line!(self, "  cvt.{index}.u32 {position}, {lane};");
+        line!(self, "  add.{index} {position}, {position}, {start};");
+        line!(self, "NEXT:");
+        line!(self, "  setp.ge.{index} {stop}, {position}, {end};");
+        line!(self, "  @{stop} bra ADDED;");
+        let places = self.places(position);
+        let element = self.compute(&places, 1)[0][0];
+        line!(self, "  add.rn.{ty} {value}, {value}, {element};");
+        line!(self, "  add.{index} {position}, {position}, {LANES};");
+        line!(self, "  bra NEXT;");
+        line!(self, "ADDED:");
+        line!(self, "  mov.u32 {slot}, lanes;");
+        line!(self, "  mad.lo.u32 {slot}, {tid}, {size}, {slot};");
+        line!(self, "  st.shared.{ty} [{slot}], {value};");
+        line!(self, "  mov.u32 {half}, {};", LANES / 2);
+        line!(self, "TREE:");
+        line!(self, "  bar.sync 0;");
+        line!(self, "  setp.ge.u32 {stop}, {lane}, {half};");
+        line!(self, "  @{stop} bra WAIT;");
+        line!(self, "  mad.lo.u32 {other}, {half}, {size}, {slot};");
+        line!(self, "  ld.shared.{ty} {next}, [{other}];");
+        line!(self, "  add.rn.{ty} {value}, {value}, {next};");
+        line!(self, "  st.shared.{ty} [{slot}], {value};");
+        line!(self, "WAIT:");
+        line!(self, "  shr.u32 {half}, {half}, 1;");
+        line!(self, "  setp.ne.u32 {stop}, {half}, 0;");
+        line!(self, "  @{stop} bra TREE;");
+        line!(self, "  setp.ne.u32 {stop}, {lane}, 0;");
+        line!(self, "  @{stop} bra DONE;");
+        line!(self, "  setp.ge.{index} {stop}, {start}, {count};");
+        line!(self, "  @{stop} bra DONE;");
+        line!(self, "  ld.param.u32 {other}, [divide];");
+        line!(self, "  setp.eq.u32 {stop}, {other}, 0;");
+        line!(self, "  @{stop} bra WHOLE;");
+        line!(self, "  ld.param.{ty} {divisor}, [divisor];");
+        line!(self, "  div.rn.{ty} {value}, {value}, {divisor};");
+        line!(self, "WHOLE:");
+        let results = self.addresses[self.program.inputs.len()];
+        line!(self, "  mul.wide.u32 {out}, {part}, {size};");
+        line!(self, "  add.u64 {out}, {out}, {results};");
+        line!(self, "  st.global.{ty} [{out}], {value};");
+        line!(self, "DONE:");
+        line!(self, "  ret;");
+    }
+
+    /// Loads addresses, sizes and strides; how many elements there are.
+    fn load_parameters(&mut self) -> Register {
         let (kind, index) = self.index();
         for operand in 0..self.plan.forms.len() {
             let generic = self.parameter(Kind::I64, "u64", &format!("address{operand}"));
@@ -285,9 +392,7 @@ impl<'a> Writer<'a> {
             }
             self.strides.push(strides);
         }
-        let block = self.register(Kind::I32);
-        line!(self, "  mov.u32 {block}, %ctaid.x;");
-        (self.position(block), count)
+        count
     }
 
     /// Finds the set that the block works on: the last one whose first block is not beyond it. Loads its addresses; the thread's
@@ -362,9 +467,19 @@ impl<'a> Writer<'a> {
         position
     }
 
-    /// Computes `vector` elements from `position` on.
+    /// Computes and stores `vector` elements from `position` on.
     fn elements(&mut self, position: Register, vector: usize) {
         let places = self.places(position);
+        let results = self.compute(&places, vector);
+        let program = self.program;
+        for (output, &(_, dtype)) in program.outputs.iter().enumerate() {
+            let operand = program.inputs.len() + output;
+            self.store(places[operand], dtype, &results[output]);
+        }
+    }
+
+    /// Computes `vector` elements of each output from what lies at the inputs' `places`.
+    fn compute(&mut self, places: &[Register], vector: usize) -> Vec<Vec<Register>> {
         let program = self.program;
         let mut loaded: Vec<Vec<Register>> = Vec::new();
         for (operand, &(_, dtype)) in program.inputs.iter().enumerate() {
@@ -391,10 +506,7 @@ impl<'a> Writer<'a> {
                 result.push(value(&values, register));
             }
         }
-        for (output, &(_, dtype)) in program.outputs.iter().enumerate() {
-            let operand = program.inputs.len() + output;
-            self.store(places[operand], dtype, &results[output]);
-        }
+        results
     }
 
     /// The address of each operand's element at `position`.

@@ -5,13 +5,13 @@ use fireclay_core::pointwise::Class;
 use super::Reduction;
 
 /// Elements of a row that make a block, as on the host: see [`super`].
-pub(super) const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 /// Threads that share a block of a row: element `i` goes to thread `i % 64`.
-const LANES: usize = 64;
+pub(crate) const LANES: usize = 64;
 /// Threads of a launch's block.
 pub(super) const THREADS: usize = 256;
 /// Blocks of rows that one launch's block reduces.
-pub(super) const ROWS_PER_BLOCK: usize = THREADS / LANES;
+pub(crate) const ROWS_PER_BLOCK: usize = THREADS / LANES;
 
 /// Types and instructions of a class.
 struct Words {
