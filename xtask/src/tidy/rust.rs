@@ -189,7 +189,7 @@ mod tests {
         for path in [
             "crates/nn/src/lib.rs",
             "crates/cli/src/main.rs",
-            "xtask/src/main.rs",
+            "crates/testing/src/lib.rs",
         ] {
             assert!(
                 forbids_unsafe(&file(path, "//! Doc with `#![forbid(unsafe_code)]`.\n")).is_some(),
