@@ -125,8 +125,7 @@ impl Pointwise {
         shape: &[usize],
         inputs: &[Placed<'_>],
         constants: &[Scalar],
-        to: u64,
-        divisor: Option<f64>,
+        (to, divisor): (u64, Option<f64>),
     ) -> Result<()> {
         let [(register, dtype)] = self.program.outputs[..] else {
             unreachable!("one output is summed");

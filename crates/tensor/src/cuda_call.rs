@@ -133,8 +133,7 @@ impl<'a> CudaCall<'a> {
                 shape,
                 &inputs,
                 constants,
-                to,
-                divisor,
+                (to, divisor),
             )
         }
     }
