@@ -12,8 +12,14 @@ use std::path::{Path, PathBuf};
 
 use nvrtc::Compiler;
 
-/// The oldest devices that the kernels run on.
-const ARCHITECTURE: &str = "compute_70";
+/// The compiler's options: the oldest devices that the kernels run on; and a product and a sum stay two operations unless the
+/// source says otherwise, as on the host.
+const OPTIONS: [&str; 4] = [
+    "--gpu-architecture=compute_70",
+    "--std=c++17",
+    "--device-as-default-execution-space",
+    "--fmad=false",
+];
 /// The compiler that makes what is checked in. Its PTX loads on drivers from R525 on.
 const PINNED: (i32, i32) = (12, 0);
 /// Where the headers are.
@@ -75,7 +81,17 @@ pub(crate) fn check(root: &Path) -> bool {
     if compiler.is_none() {
         eprintln!("the pinned NVRTC is not here: only the hashes are compared");
     }
-    for source in sources(root) {
+    let sources = sources(root);
+    let mut known: Vec<PathBuf> = sources.iter().map(|source| ptx_of(root, source)).collect();
+    let mut found: Vec<PathBuf> = (fs::read_dir(root.join(PTX)).into_iter().flatten())
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    known.sort();
+    found.sort();
+    if known != found || known.is_empty() {
+        wrong(format!("{PTX} has other files than the sources give"));
+    }
+    for source in sources {
         let ptx = ptx_of(root, &source);
         let text = fs::read_to_string(&ptx).unwrap_or_default();
         let first = text.lines().next().unwrap_or_default();
@@ -116,14 +132,8 @@ fn ptx_of(root: &Path, source: &Path) -> PathBuf {
 fn compile(root: &Path, compiler: &Compiler, source: &Path) -> Result<String, String> {
     let text = fs::read_to_string(source).map_err(|error| error.to_string())?;
     let name = source.file_name().unwrap_or_default().to_string_lossy();
-    let options = [
-        format!("--gpu-architecture={ARCHITECTURE}"),
-        format!("--include-path={}", root.join(HEADERS).display()),
-        "--std=c++17".to_owned(),
-        "--device-as-default-execution-space".to_owned(),
-        // A product and a sum stay two operations unless the source says otherwise, as on the host.
-        "--fmad=false".to_owned(),
-    ];
+    let mut options: Vec<String> = OPTIONS.map(str::to_owned).into();
+    options.push(format!("--include-path={}", root.join(HEADERS).display()));
     let ptx = compiler.compile(&text, &name, &options)?;
     // What the compiler says of itself in comments is not for the file.
     let lines = ptx
@@ -144,14 +154,14 @@ fn made_from(root: &Path, source: &Path) -> Result<String, String> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
     headers.sort();
-    let mut hash = fnv1a(0xcbf2_9ce4_8422_2325, ARCHITECTURE.as_bytes());
+    let mut hash = fnv1a(0xcbf2_9ce4_8422_2325, OPTIONS.join(" ").as_bytes());
     for path in headers.iter().map(PathBuf::as_path).chain([source]) {
         hash = fnv1a(hash, &fs::read(path).map_err(|error| error.to_string())?);
     }
     let name = source.file_name().unwrap_or_default().to_string_lossy();
     let (major, minor) = PINNED;
     Ok(format!(
-        "// {name}, {hash:016x}, NVRTC {major}.{minor}, {ARCHITECTURE}. Made by `cargo xtask kernels`."
+        "// {name}, {hash:016x}, NVRTC {major}.{minor}. Made by `cargo xtask kernels`."
     ))
 }
 

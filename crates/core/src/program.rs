@@ -44,6 +44,9 @@ pub struct Program {
     pub outputs: Vec<(usize, DType)>,
 }
 
+/// The most numbers that are taken out of a program: kernels have little room for arguments.
+const MOST_NUMBERS: usize = 64;
+
 impl Program {
     /// The same program with the floating numbers in its functions taken out, as further constants, and those numbers: programs
     /// that differ only in what a function's fields are, as those of an optimizer's steps do, become one.
@@ -57,6 +60,9 @@ impl Program {
                 let Operation::Constant(bits) = node.operation else {
                     continue;
                 };
+                if numbers.len() == MOST_NUMBERS {
+                    break;
+                }
                 let (class, number) = match node.kind {
                     Kind::F32 => (Class::F32, f64::from(f32::from_bits(bits as u32))),
                     Kind::F64 => (Class::F64, f64::from_bits(bits)),

@@ -35,6 +35,10 @@ __device__ inline void raise(Check* check, u32 site, i64 index, i64 position) {
     }
 }
 
+// a + b; whole numbers wrap around.
+template <class T> __device__ inline T plus(T a, T b) { return a + b; }
+template <> __device__ inline i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+
 template <class T> struct Limits;
 template <> struct Limits<float> {
     static __device__ float lowest() { return __int_as_float(0xff800000); }

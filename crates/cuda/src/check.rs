@@ -29,7 +29,7 @@ pub struct Site {
 /// The first report that was not read yet, in page-locked memory: the kernels' `Check` of `device.cuh`.
 #[repr(C)]
 struct Slot {
-    /// 0: free; 1: being written; 2: to be read.
+    /// 0: free; 1: being written; 2: to be read; 3: being read.
     state: AtomicU32,
     site: AtomicU32,
     index: AtomicI64,
@@ -77,7 +77,15 @@ impl Gpu {
     /// The error of the first report since the last call, if there is one. To be called after every wait.
     pub(crate) fn raised(&self) -> Result<()> {
         match self.checks().slot() {
-            Some(slot) if slot.state.load(Ordering::Acquire) == 2 => Err(self.read(slot)),
+            // Claimed by one reader; kernels write to a free slot only.
+            Some(slot)
+                if slot.state.load(Ordering::Relaxed) == 2
+                    && (slot.state)
+                        .compare_exchange(2, 3, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok() =>
+            {
+                Err(self.read(slot))
+            }
             _ => Ok(()),
         }
     }
@@ -99,8 +107,8 @@ impl Gpu {
             dim: site.dim,
             size: site.size,
             context: Context::hint(format!(
-                "valid are 0 to {}{also}. {} found it in the work of {}; the host learns of it when it next waits. Zeros \
-                 were taken in its place, so nothing computed from it since is to be used",
+                "valid are 0 to {}{also}. {} found it in the work of {}; the host learns of it when it next waits. The \
+                 element was left out or taken as zero, so nothing computed from it since is to be used",
                 site.size as i64 - 1,
                 self.device(),
                 site.location

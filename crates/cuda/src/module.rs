@@ -153,6 +153,9 @@ pub enum Argument<'a> {
     Numbers(&'a [i64; 8]),
 }
 
+/// The most blocks that the driver takes along x.
+const MOST_BLOCKS: u32 = i32::MAX as u32;
+
 /// A function of a [`Module`] that can be started.
 #[derive(Clone)]
 pub struct Kernel {
@@ -172,7 +175,7 @@ impl Kernel {
         self.module.gpu
     }
 
-    /// Puts the kernel into a stream's queue. `what` and `elements` are for the journal that errors show.
+    /// Puts the kernel into a stream's queue. `what_runs` and `elements` are for the journal that errors show.
     ///
     /// # Errors
     /// If the driver refuses the launch, or an earlier one has failed.
@@ -185,13 +188,17 @@ impl Kernel {
         stream: &Stream,
         [blocks, threads, shared_bytes]: [u32; 3],
         arguments: &[Argument<'_>],
-        what: &'static str,
+        what_runs: &'static str,
         elements: u64,
     ) -> Result<()> {
         let gpu = self.gpu();
+        if blocks > MOST_BLOCKS {
+            let what = format!("{blocks} blocks are more than the {MOST_BLOCKS} of one launch");
+            return Err(Error::argument(what_runs, what));
+        }
         debug_assert!(std::ptr::eq(gpu, stream.gpu()));
         let driver = gpu.bound()?;
-        gpu.note_launch(what, elements);
+        gpu.note_launch(what_runs, elements);
         let mut pointers: smallvec::SmallVec<[*mut c_void; 16]> = arguments
             .iter()
             .map(|argument| match argument {

@@ -101,6 +101,7 @@ impl Pointwise {
         let kernel = self.kernel(stream.gpu(), &plan)?;
         let operands = inputs.iter().chain(outputs).map(|operand| operand.address);
         let arguments = self.arguments(&plan, operands, constants, count, (&sizes, &strides));
+        check_room(name, &arguments)?;
         let blocks = count.div_ceil(THREADS as usize * plan.vector);
         let Ok(blocks) = u32::try_from(blocks) else {
             let what = format!("{count} elements are more than one launch can take");
@@ -162,6 +163,7 @@ impl Pointwise {
             Class::F64 => Argument::F64(number),
             _ => Argument::F32(number as f32),
         });
+        check_room(name, &arguments)?;
         let Ok(blocks) = u32::try_from(parts.div_ceil(ROWS_PER_BLOCK)) else {
             let what = format!("{count} elements are more than one launch can take");
             return Err(Error::argument(name, what));
@@ -366,6 +368,19 @@ impl Pointwise {
         kernels.insert(key, kernel.clone());
         Ok(kernel)
     }
+}
+
+/// Kernels may have 4096 bytes of arguments, each of at most eight.
+fn check_room(name: &'static str, arguments: &[Argument<'_>]) -> Result<()> {
+    const MOST: usize = 4096 / 8;
+    if arguments.len() <= MOST {
+        return Ok(());
+    }
+    let what = format!(
+        "{} operands, numbers and strides are more than the {MOST} that a kernel takes",
+        arguments.len()
+    );
+    Err(Error::argument(name, what).with_hint("evaluate a part of the formula first: eval()"))
 }
 
 fn form_of(dims: &[usize], strides: &[usize]) -> Form {

@@ -18,7 +18,7 @@ const WARP: usize = 32;
 
 /// What a CUDA kernel works on: operands on one device, locked as for [`CpuCall`](crate::CpuCall), and the stream to put the work in.
 ///
-/// Operands come as they are: of any strides, 16-bit floats not widened.
+/// Operands come as [`Op::cuda_inputs`](crate::Op::cuda_inputs) says: by default as they are.
 pub struct CudaCall<'a> {
     inputs: SmallVec<[Operand<'a>; 4]>,
     outputs: SmallVec<[Operand<'a>; 2]>,
@@ -350,7 +350,8 @@ impl<'a> CudaCall<'a> {
         Error::NoKernel {
             op: self.name,
             device: self.device(),
-            dtype: self.inputs.first().map_or(DType::F32, |input| input.dtype),
+            dtype: (self.inputs.first().or(self.outputs.first()))
+                .map_or(DType::F32, |operand| operand.dtype),
             context: Context::hint(
                 "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
             ),

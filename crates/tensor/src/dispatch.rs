@@ -279,7 +279,7 @@ fn run_prepared(
     if form == KernelInputs::AsIs {
         return run_kernel(op, inputs, targets, kind);
     }
-    let widen = |tensor: &Tensor| tensor.dtype().is_half();
+    let widen = |tensor: &Tensor| form != KernelInputs::Packed && tensor.dtype().is_half();
     let ready = |tensor: &Tensor| {
         !widen(tensor) && (form == KernelInputs::Strided || tensor.is_contiguous())
     };
@@ -289,7 +289,11 @@ fn run_prepared(
             Targets::Fresh => targets[index].dtype(),
             Targets::Shared(metas) => metas[index].dtype,
         };
-        if dtype.is_half() { DType::F32 } else { dtype }
+        match form {
+            KernelInputs::Packed => dtype,
+            _ if dtype.is_half() => DType::F32,
+            _ => dtype,
+        }
     };
     let plain = |index: usize| {
         targets[index].dtype() == kernel_dtype(index) && targets[index].is_contiguous()

@@ -141,6 +141,8 @@ pub enum KernelInputs {
     Contiguous,
     /// Any strides; 16-bit floats widened as for `Contiguous`.
     Strided,
+    /// Contiguous, any dtype: for what only moves elements.
+    Packed,
     /// As they are: any strides, any dtype.
     AsIs,
 }

@@ -39,7 +39,7 @@ impl PointwiseOp {
         if let Some(known) = known.as_ref().and_then(|known| known.get(&key)) {
             return Ok(find(known));
         }
-        // Tracing runs functions of the user, perhaps: not while the lock is held.
+        // Tracing runs functions of the user, perhaps: not while the table is locked.
         drop(known);
         let program = self.program(inputs, outputs)?;
         let constants: SmallVec<[Scalar; 4]> = program.constants().collect();
@@ -74,8 +74,8 @@ impl PointwiseOp {
         let mut key = ProgramKey::new();
         key.push(numbers.len() as u64);
         for node in &self.nodes {
-            let name = node.function.name();
-            key.extend([name.as_ptr() as u64, name.len() as u64]);
+            // Where its compiled forms are: names need not be unique.
+            key.push(std::ptr::from_ref(node.function.kernel()) as u64);
             for operand in &node.operands {
                 key.push(match *operand {
                     Slot::Input(input) => input as u64,

@@ -40,7 +40,7 @@ __device__ void add_rows(const T* rows, const i64* indices, T* out, i64 columns,
         if (index < 0 || index >= size) {
             raise(check, site, index, i);
         } else {
-            out[index * inner] = out[index * inner] + rows[i * inner];
+            out[index * inner] = plus(out[index * inner], rows[i * inner]);
         }
     }
 }
@@ -93,7 +93,7 @@ __device__ void scatter_add(
             raise(check, site, index, at);
         } else {
             const i64 place = base + index * strides.at[dim];
-            out[place] = out[place] + source[at];
+            out[place] = plus(out[place], source[at]);
         }
     }
 }

@@ -170,7 +170,7 @@ impl Op for IndexSelect {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
@@ -320,7 +320,7 @@ impl Op for Gather {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {

@@ -75,7 +75,7 @@ __device__ void product(const T* a, const T* b, T* c, const T* bias, i64 m, i64 
         for (int i = 0; i < EACH; ++i) {
 #pragma unroll
             for (int j = 0; j < EACH; ++j) {
-                total[i][j] = block == 0 ? sums[i][j] : total[i][j] + sums[i][j];
+                total[i][j] = block == 0 ? sums[i][j] : plus(total[i][j], sums[i][j]);
             }
         }
     }
@@ -85,7 +85,7 @@ __device__ void product(const T* a, const T* b, T* c, const T* bias, i64 m, i64 
         for (int j = 0; j < EACH; ++j) {
             const i64 at_row = first_row + row + i * SIDE, at_col = first_col + col + j * SIDE;
             if (at_row < m && at_col < n) {
-                c[at_row * n + at_col] = bias ? total[i][j] + bias[at_col] : total[i][j];
+                c[at_row * n + at_col] = bias ? plus(total[i][j], bias[at_col]) : total[i][j];
             }
         }
     }
