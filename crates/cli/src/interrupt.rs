@@ -14,7 +14,7 @@ pub(crate) fn watch() {
     });
     // Without a handler a signal ends the process as usual: files are still whole, since they are written aside.
     if let Err(error) = watching {
-        eprintln!("warning: an interrupt will not save the running epoch: {error}");
+        say!("warning: an interrupt will not save the running epoch: {error}");
     }
 }
 

@@ -1,6 +1,14 @@
 //! The `fireclay` command: reads the command line, runs one command, says what went wrong.
 #![forbid(unsafe_code)]
 
+/// Writes a line to standard error. Where that is closed or full nobody reads it, and the work goes on.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod arguments;
 mod bench;
 mod devices;
@@ -59,7 +67,7 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("{failure}");
+            say!("{failure}");
             match failure {
                 Failure::Interrupted { .. } => ExitCode::from(INTERRUPTED),
                 _ => ExitCode::FAILURE,

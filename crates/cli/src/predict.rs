@@ -103,7 +103,7 @@ impl Digit<'_> {
         let is_inverted = has_light_edge(&pixels, side);
         if is_inverted {
             pixels.iter_mut().for_each(|value| *value = 255 - *value);
-            eprintln!(
+            say!(
                 "note: {} is dark on light: inverted, since the network knows light digits on dark",
                 path.display()
             );

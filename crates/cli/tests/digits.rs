@@ -163,3 +163,24 @@ fn checkpoints_of_one_task_are_not_taken_for_another() {
     refuse(command, &["digits.csv", "row 1: it has 3 fields"]);
     assert!(!data.join("out").exists(), "nothing is made");
 }
+
+/// Nobody may read what the run says beside its results.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_standard_error_does_not_end_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let full = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let mut command = train_digits(&out, "--device cpu --epochs 1 --limit 100");
+    let status = command.stderr(full()).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(out.join("model.safetensors").exists());
+    let mut command = train_digits(&out, "--device gpu");
+    let status = command.stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

@@ -25,7 +25,7 @@ impl Report {
     /// Tells what is about to happen.
     pub(crate) fn begin(session: &Session, images: &Images, folder: &RunFolder) -> Report {
         let settings = session.settings();
-        eprintln!(
+        say!(
             "device {}, {}, seed {}, {} parameters, {} training and {} test images",
             session.device(),
             counted(fireclay::num_threads(), "thread", "threads"),
@@ -34,7 +34,7 @@ impl Report {
             grouped(images.train_len()),
             grouped(images.test_len()),
         );
-        eprintln!(
+        say!(
             "{} of {} of {}, learning rate up to {:?}, results in {}",
             counted(settings.epochs, "epoch", "epochs"),
             counted(session.epoch_len(), "batch", "batches"),
@@ -44,9 +44,9 @@ impl Report {
         );
         let (done, position) = (session.epochs().len(), session.position());
         if done == settings.epochs {
-            eprintln!("the run is complete: evaluating once more");
+            say!("the run is complete: evaluating once more");
         } else if (done, position.batch) != (0, 0) {
-            eprintln!(
+            say!(
                 "going on in epoch {} after batch {}",
                 done + 1,
                 position.batch
@@ -110,7 +110,7 @@ impl Report {
             "epoch {number:>2}/{epochs}  train loss {:.4} accuracy {:.4}  test loss {:.4} accuracy {:.4}{speed}",
             result.train_loss, result.train_accuracy, result.test_loss, result.test_accuracy
         );
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| say!("{line}"));
     }
 
     /// Training stops: takes the bar away.
@@ -121,7 +121,7 @@ impl Report {
     /// All is done.
     pub(crate) fn finish(&self, folder: &RunFolder) {
         self.end();
-        eprintln!(
+        say!(
             "wrote model.safetensors, metrics.jsonl, curve.svg and predictions.png into {}",
             folder.path().display()
         );

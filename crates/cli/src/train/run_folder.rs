@@ -100,7 +100,7 @@ impl RunFolder {
             .or_else(|_| fs::copy(&own, &temporary).map(drop))
             .and_then(|()| fs::rename(&temporary, &previous))
             .map_err(|cause| unwritable(&previous, cause))?;
-        eprintln!(
+        say!(
             "the checkpoint of an earlier run is now {}",
             previous.display()
         );
