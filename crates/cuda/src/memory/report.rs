@@ -102,8 +102,11 @@ impl From<Box<Shortage>> for Error {
             "nothing more fits: free tensors, or work on smaller batches".to_owned()
         } else if fit >= shortage.requested {
             // Not the device's memory, then: the driver itself lacks something, as memory of the host for its tables.
-            "the device has room for it, so the driver ran short of something else: look at the memory and the limits of the host"
-                .to_owned()
+            format!(
+                "{} would fit into the device's memory, so the driver ran short of something else: look at the memory and the \
+                 limits of the host",
+                Bytes(fit)
+            )
         } else {
             let share = fit as f64 / shortage.requested as f64;
             format!(
