@@ -154,7 +154,7 @@ pub enum Argument<'a> {
 }
 
 /// The most blocks that the driver takes along x.
-const MOST_BLOCKS: u32 = i32::MAX as u32;
+const MOST_BLOCKS: usize = i32::MAX as usize;
 
 /// A function of a [`Module`] that can be started.
 #[derive(Clone)]
@@ -178,7 +178,7 @@ impl Kernel {
     /// Puts the kernel into a stream's queue. `what_runs` and `elements` are for the journal that errors show.
     ///
     /// # Errors
-    /// If the driver refuses the launch, or an earlier one has failed.
+    /// If there are more blocks than one launch can have, the driver refuses the launch, or an earlier one has failed.
     ///
     /// # Safety
     /// The arguments are those that the kernel's text declares, in order; what it reads and writes through them lies in
@@ -186,7 +186,7 @@ impl Kernel {
     pub unsafe fn launch(
         &self,
         stream: &Stream,
-        [blocks, threads, shared_bytes]: [u32; 3],
+        [blocks, threads, shared_bytes]: [usize; 3],
         arguments: &[Argument<'_>],
         what_runs: &'static str,
         elements: u64,
@@ -215,13 +215,13 @@ impl Kernel {
         unsafe {
             driver.launch_kernel(
                 self.function,
-                blocks,
+                blocks as u32,
                 1,
                 1,
-                threads,
+                threads as u32,
                 1,
                 1,
-                shared_bytes,
+                shared_bytes as u32,
                 stream.handle(),
                 pointers.as_mut_ptr(),
                 std::ptr::null_mut(),

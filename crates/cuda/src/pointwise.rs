@@ -37,7 +37,7 @@ pub struct Set<'a> {
 }
 
 /// The furthest element of which 32 bits are enough to count: one vector beyond it must fit too.
-const LARGEST_NARROW: usize = u32::MAX as usize - THREADS as usize * 4;
+const LARGEST_NARROW: usize = u32::MAX as usize - THREADS * 4;
 
 /// A program that can be launched, with the kernels compiled for it so far.
 pub struct Pointwise {
@@ -98,15 +98,11 @@ impl Pointwise {
             return Ok(());
         }
         let (plan, sizes, strides) = self.plan(shape, inputs, outputs, Work::Store);
-        let kernel = self.kernel(stream.gpu(), &plan)?;
         let operands = inputs.iter().chain(outputs).map(|operand| operand.address);
         let arguments = self.arguments(&plan, operands, constants, count, (&sizes, &strides));
         check_room(name, &arguments)?;
-        let blocks = count.div_ceil(THREADS as usize * plan.vector);
-        let Ok(blocks) = u32::try_from(blocks) else {
-            let what = format!("{count} elements are more than one launch can take");
-            return Err(Error::argument(name, what));
-        };
+        let kernel = self.kernel(stream.gpu(), &plan)?;
+        let blocks = count.div_ceil(THREADS * plan.vector);
         // SAFETY: the text declares these parameters in this order; the caller vouches for the memory.
         unsafe { kernel.launch(stream, [blocks, THREADS, 0], &arguments, name, count as u64) }
     }
@@ -153,7 +149,6 @@ impl Pointwise {
             strides: contiguous.strides(),
         }];
         let (plan, sizes, strides) = self.plan(shape, inputs, &placed, Work::Sum);
-        let kernel = self.kernel(stream.gpu(), &plan)?;
         let addresses = inputs.iter().chain(&placed).map(|operand| operand.address);
         let mut arguments = self.arguments(&plan, addresses, constants, count, (&sizes, &strides));
         let here = divisor.filter(|_| partial.is_none());
@@ -164,10 +159,8 @@ impl Pointwise {
             _ => Argument::F32(number as f32),
         });
         check_room(name, &arguments)?;
-        let Ok(blocks) = u32::try_from(parts.div_ceil(ROWS_PER_BLOCK)) else {
-            let what = format!("{count} elements are more than one launch can take");
-            return Err(Error::argument(name, what));
-        };
+        let kernel = self.kernel(stream.gpu(), &plan)?;
+        let blocks = parts.div_ceil(ROWS_PER_BLOCK);
         // SAFETY: the text declares these parameters in this order; the caller vouches for the inputs, and there is room for the
         // partial sums.
         unsafe { kernel.launch(stream, [blocks, THREADS, 0], &arguments, name, count as u64)? };
@@ -202,7 +195,7 @@ impl Pointwise {
         assert!(sets.iter().all(|set| set.addresses.len() == operands));
         let sets: Vec<&Set<'_>> = sets.iter().filter(|set| set.count > 0).collect();
         let plan = self.plan_of_sets(&sets);
-        let each = THREADS as usize * plan.vector;
+        let each = THREADS * plan.vector;
         for part in sets.chunks(text::most_sets(&self.program)) {
             let mut table = vec![0; text::table_size(&self.program)];
             table[..8].copy_from_slice(&(part.len() as u64).to_ne_bytes());
@@ -216,10 +209,6 @@ impl Pointwise {
                 }
                 first_block += set.count.div_ceil(each);
             }
-            let Ok(blocks) = u32::try_from(first_block) else {
-                let what = "the sets have more elements than one launch can take";
-                return Err(Error::argument(name, what));
-            };
             let mut arguments = self.constant_arguments(constants);
             arguments.push(Argument::Bytes(&table));
             let elements: usize = part.iter().map(|set| set.count).sum();
@@ -228,7 +217,7 @@ impl Pointwise {
             unsafe {
                 kernel.launch(
                     stream,
-                    [blocks, THREADS, 0],
+                    [first_block, THREADS, 0],
                     &arguments,
                     name,
                     elements as u64,
@@ -370,9 +359,9 @@ impl Pointwise {
     }
 }
 
-/// Kernels may have 4096 bytes of arguments, each of at most eight.
+/// Whether a kernel can take these arguments, each of at most eight bytes: asked before it is compiled.
 fn check_room(name: &'static str, arguments: &[Argument<'_>]) -> Result<()> {
-    const MOST: usize = 4096 / 8;
+    const MOST: usize = text::ROOM / 8;
     if arguments.len() <= MOST {
         return Ok(());
     }

@@ -63,13 +63,7 @@ pub unsafe fn reduce(
     (from, to): (u64, u64),
     divisor: Option<f64>,
 ) -> Result<()> {
-    let launch = Launch {
-        stream,
-        name,
-        kernels: kernels(stream.gpu(), class, reduction)?,
-        class,
-        divisor,
-    };
+    let launch = Launch::new(stream, name, (class, reduction), divisor)?;
     let size = if class == Class::F32 { 4 } else { 8 };
     let scratch = |count: usize| {
         let bytes = count.checked_mul(size);
@@ -194,13 +188,7 @@ pub(crate) unsafe fn finish_row(
     count: usize,
     divisor: Option<f64>,
 ) -> Result<()> {
-    let launch = Launch {
-        stream,
-        name,
-        kernels: kernels(stream.gpu(), class, reduction)?,
-        class,
-        divisor,
-    };
+    let launch = Launch::new(stream, name, (class, reduction), divisor)?;
     let arguments = [from, to, count as u64, 1, 1, count as u64];
     // SAFETY: the caller's numbers, and room for one result.
     unsafe { launch.run(&launch.kernels.tree, 1, &arguments, true, count) }
@@ -214,7 +202,22 @@ struct Launch<'a> {
     divisor: Option<f64>,
 }
 
-impl Launch<'_> {
+impl<'a> Launch<'a> {
+    fn new(
+        stream: &'a Stream,
+        name: &'static str,
+        (class, reduction): (Class, Reduction),
+        divisor: Option<f64>,
+    ) -> Result<Launch<'a>> {
+        Ok(Launch {
+            stream,
+            name,
+            kernels: kernels(stream.gpu(), class, reduction)?,
+            class,
+            divisor,
+        })
+    }
+
     /// # Safety
     /// The arguments are the kernel's but for the last two, and their memory is as [`reduce`] asks.
     unsafe fn run(
@@ -225,10 +228,6 @@ impl Launch<'_> {
         last: bool,
         elements: usize,
     ) -> Result<()> {
-        let Ok(blocks) = u32::try_from(blocks) else {
-            let what = "more results than one launch can give";
-            return Err(Error::argument(self.name, what));
-        };
         let divisor = self.divisor.filter(|_| last);
         let mut all: Vec<Argument<'_>> = arguments.iter().copied().map(Argument::U64).collect();
         all.push(Argument::U32(u32::from(divisor.is_some())));
@@ -238,7 +237,7 @@ impl Launch<'_> {
             Class::F64 => Argument::F64(divisor),
             Class::I64 => Argument::U64(1),
         });
-        let shape = [blocks, THREADS as u32, 0];
+        let shape = [blocks, THREADS, 0];
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(self.stream, shape, &all, self.name, elements as u64) }
     }

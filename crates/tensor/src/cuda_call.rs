@@ -119,8 +119,7 @@ impl<'a> CudaCall<'a> {
         let count: usize = shape.iter().product();
         let divisor = mean.then_some(count as f64);
         if count == 0 {
-            let nothing = if mean { f64::NAN } else { 0.0 };
-            return self.fill(Scalar::F64(nothing));
+            return self.fill_with_sum_of_nothing(mean);
         }
         let expanded = expanded(&self.inputs, shape);
         let inputs = placed(&self.inputs, &expanded);
@@ -160,16 +159,6 @@ impl<'a> CudaCall<'a> {
         if blocks == 0 {
             return Ok(());
         }
-        let Ok(grid) = u32::try_from(blocks)
-            .map_err(|_| ())
-            .and_then(|grid| match grid >> 31 {
-                0 => Ok(grid),
-                _ => Err(()),
-            })
-        else {
-            let what = format!("{blocks} blocks are more than one launch can have");
-            return Err(Error::argument(self.name, what));
-        };
         let elements: usize = self
             .outputs
             .iter()
@@ -178,7 +167,7 @@ impl<'a> CudaCall<'a> {
         let kernel = library.kernel(self.stream.gpu(), kernel)?;
         // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
         unsafe {
-            let shape = [grid, threads as u32, 0];
+            let shape = [blocks, threads, 0];
             kernel.launch(self.stream, shape, arguments, self.name, elements as u64)
         }
     }
@@ -317,9 +306,8 @@ impl<'a> CudaCall<'a> {
     ) -> Result<()> {
         let output = self.outputs[0];
         if view.reduce == 0 {
-            // The sum of nothing; there is no other reduction of it.
-            let nothing = if divisor.is_some() { f64::NAN } else { 0.0 };
-            return self.fill(Scalar::F64(nothing));
+            // There is no other reduction of nothing.
+            return self.fill_with_sum_of_nothing(divisor.is_some());
         }
         let what = (fireclay_core::program::class_of(output.dtype), reduction);
         let addresses = (from, output.address());
@@ -327,6 +315,10 @@ impl<'a> CudaCall<'a> {
         unsafe {
             fireclay_cuda::reduce::reduce(self.stream, self.name, what, view, addresses, divisor)
         }
+    }
+
+    fn fill_with_sum_of_nothing(&self, mean: bool) -> Result<()> {
+        self.fill(Scalar::F64(if mean { f64::NAN } else { 0.0 }))
     }
 
     /// Writes a number over all elements of the only output.

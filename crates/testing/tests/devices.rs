@@ -220,6 +220,28 @@ fn numbers_in_formulas_are_told_apart() {
     }
 }
 
+/// More operands than a kernel's parameters hold are an error that says so, before anything is compiled.
+#[test]
+fn a_formula_of_too_many_operands_is_named() {
+    let device = virtual_cuda();
+    let tensors: Vec<Tensor> = (0..520)
+        .map(|_| Tensor::zeros(&[4], device).unwrap())
+        .collect();
+    let mut sum = Formula::from(&tensors[0]);
+    for tensor in &tensors[1..] {
+        sum = sum + tensor;
+    }
+    for error in [sum.eval().unwrap_err(), sum.sum().unwrap_err()] {
+        let text = error.to_string();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{text}");
+        assert!(text.contains("the 512 that a kernel takes"), "{text}");
+        assert!(
+            text.contains("evaluate a part of the formula first"),
+            "{text}"
+        );
+    }
+}
+
 /// A formula that ends in a sum is one kernel, which stores no elements; blocks are added in the host's order.
 #[test]
 fn sums_of_formulas_give_the_bits_of_the_host() {

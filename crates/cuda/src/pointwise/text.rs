@@ -40,7 +40,7 @@ pub(super) struct Plan {
 pub(super) const ENTRY: &std::ffi::CStr = c"formula";
 
 /// Threads of a block.
-pub(super) const THREADS: u32 = 256;
+pub(super) const THREADS: usize = 256;
 
 /// The whole text of a kernel.
 ///
@@ -115,7 +115,7 @@ macro_rules! line {
 
 mod work;
 
-pub(super) use work::{TABLE_HEAD, Work, most_sets, row_size, table_size};
+pub(super) use work::{ROOM, TABLE_HEAD, Work, most_sets, row_size, table_size};
 
 impl<'a> Writer<'a> {
     fn new(program: &'a Program, plan: &'a Plan) -> Writer<'a> {

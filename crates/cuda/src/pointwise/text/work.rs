@@ -27,9 +27,12 @@ pub(in crate::pointwise) fn row_size(operands: usize) -> usize {
     16 + 8 * operands
 }
 
-/// How many sets one launch takes: as many as fit the 4096 bytes that a kernel's parameters may have.
+/// Bytes that the parameters of a kernel may have.
+pub(in crate::pointwise) const ROOM: usize = 4096;
+
+/// How many sets one launch takes: as many as there is room for.
 pub(in crate::pointwise) fn most_sets(program: &Program) -> usize {
-    (4096 - TABLE_HEAD - 8 * program.constants.len()) / row_size(program.inputs.len())
+    (ROOM - TABLE_HEAD - 8 * program.constants.len()) / row_size(program.inputs.len())
 }
 
 /// Bytes of the table that a launch over sets takes.
@@ -103,11 +106,7 @@ impl Writer<'_> {
         let [block, start, end, position] = [(); 4].map(|()| self.register(kind));
         let [value, next, divisor] = [(); 3].map(|()| self.register(number));
         let [stop, out] = [Kind::Mask, Kind::I64].map(|kind| self.register(kind));
-        line!(
-            self,
-            "  .shared .align 8 .b8 lanes[{}];",
-            THREADS as usize * size
-        );
+        line!(self, "  .shared .align 8 .b8 lanes[{}];", THREADS * size);
         line!(self, "  mov.u32 {tid}, %tid.x;");
         line!(self, "  and.b32 {lane}, {tid}, {};", LANES - 1);
         line!(self, "  shr.u32 {part}, {tid}, {};", LANES.ilog2());
