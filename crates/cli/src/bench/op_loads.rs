@@ -70,7 +70,9 @@ fn attention(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
     let attend = || query.scaled_dot_product_attention(&key, &value, options);
     stopwatch.measure("attention/causal_4x8x512x64_fwd_bwd", 1, || {
         attend()?.sum_all()?.backward()?;
-        [&query, &key, &value].map(Tensor::zero_grad);
+        for operand in [&query, &key, &value] {
+            operand.zero_grad();
+        }
         Ok(())
     })?;
     stopwatch.measure("attention/causal_4x8x512x64_fwd", 1, || no_grad(attend))
