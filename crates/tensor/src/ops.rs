@@ -1,5 +1,6 @@
 //! The table of ops: one file per family, one line here per file.
 
+pub mod attention;
 pub mod binary;
 pub mod conv;
 pub mod copy;
@@ -32,6 +33,7 @@ pub fn functions() -> &'static [&'static dyn Function] {
 /// One value of every op that is no pointwise function, from which its name, autocast class and saved tensors are read.
 pub fn others() -> Vec<Box<dyn Op>> {
     [
+        attention::ops(),
         conv::ops(),
         copy::ops(),
         fill::ops(),

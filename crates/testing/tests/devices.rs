@@ -16,6 +16,7 @@ const NOT_YET: &[&str] = &[
     "conv2d",
     "layer_norm",
     "max_pool2d",
+    "scaled_dot_product_attention",
 ];
 
 /// Ops whose sums have another order on the device than on the host in some forms: products with vectors.

@@ -1,6 +1,6 @@
 //! What `torch.nn.functional` has besides activations and losses.
 
-use fireclay_tensor::{AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
+use fireclay_tensor::{Attention, AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
 
 use super::{Answer, Call, Refusal, one, unsupported};
 
@@ -15,6 +15,7 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "nn.functional.batch_norm" => batch_norm(call),
         "nn.functional.layer_norm" => layer_norm(call),
         "nn.functional.dropout" => dropout(call),
+        "nn.functional.scaled_dot_product_attention" => attention(call),
         _ => return None,
     })
 }
@@ -119,4 +120,24 @@ fn layer_norm(call: &Call<'_>) -> Answer {
 fn dropout(call: &Call<'_>) -> Answer {
     let (p, training) = (call.float("p", 0.5)?, call.flag("training", true));
     one(call.tensor("input")?.dropout(p, training))
+}
+
+fn attention(call: &Call<'_>) -> Answer {
+    let [query, key, value] = [
+        call.tensor("query")?,
+        call.tensor("key")?,
+        call.tensor("value")?,
+    ];
+    let scale = match call.float("scale", f64::NAN)? {
+        scale if scale.is_nan() => None,
+        scale => Some(scale),
+    };
+    let options = Attention {
+        attn_mask: call.maybe_tensor("attn_mask")?,
+        is_causal: call.flag("is_causal", false),
+        scale,
+        enable_gqa: call.flag("enable_gqa", false),
+        dropout_p: call.float("dropout_p", 0.0)?,
+    };
+    one(query.scaled_dot_product_attention(key, value, options))
 }
