@@ -1,5 +1,6 @@
 //! `CharGpt`: a small GPT over characters, and how it writes.
 
+use fireclay::Attention;
 use fireclay::data::SampleRng;
 use fireclay::nn::{self, init};
 use fireclay::prelude::*;
@@ -170,11 +171,11 @@ impl Module for SelfAttention {
         // [3, batch, heads, length, width of a head]
         let all = (self.input.forward(x)?.reshape(&sizes)?).permute(&[2, 0, 3, 1, 4])?;
         let part = |number| all.select(0, number);
-        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-        let mask: Vec<f32> = (0..length * length).map(|at| if at % length > at / length { f32::NEG_INFINITY } else { 0.0 }).collect();
-        let mask = Tensor::from_slice(&mask, &[length, length], x.device())?;
-        let scale = 1.0 / ((width / self.heads) as f64).sqrt();
-        let seen = (&q.matmul(&k.transpose(-2, -1)?)? * scale + &mask).eval()?.softmax(-1)?.matmul(&v)?;
+        let options = Attention {
+            is_causal: true,
+            ..Default::default()
+        };
+        let seen = part(0)?.scaled_dot_product_attention(&part(1)?, &part(2)?, options)?;
         let joined = seen.transpose(1, 2)?.flatten(2, 3)?;
         self.output.forward(&joined)
     }
