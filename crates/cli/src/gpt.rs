@@ -1,4 +1,4 @@
-//! `CharGpt`: a small GPT over characters, and how it writes.
+//! `Gpt`: a small GPT, as that over characters, and how it writes.
 
 use fireclay::Attention;
 use fireclay::data::SampleRng;
@@ -13,11 +13,11 @@ const FIRST_WEIGHTS: f64 = 0.02;
 pub(crate) struct Shape {
     /// Blocks of attention and a two-layer perceptron.
     pub(crate) layers: usize,
-    /// Numbers for a character between the blocks.
+    /// Numbers for a token between the blocks.
     pub(crate) width: usize,
     /// Heads of attention, each of `width / heads` numbers.
     pub(crate) heads: usize,
-    /// The most characters that it looks back on.
+    /// The most tokens that it looks back on.
     pub(crate) context: usize,
 }
 
@@ -43,22 +43,22 @@ impl Shape {
     }
 }
 
-/// Tokens `[n, length]` to scores `[n, length, characters]`: for each, what may follow it.
+/// Tokens `[n, length]` to scores `[n, length, tokens]`: for each, what may follow it.
 ///
-/// As GPT-2: characters and places are embedded and added, then come blocks that each add to what they get, a last norm and a
+/// As GPT-2: tokens and places are embedded and added, then come blocks that each add to what they get, a last norm and a
 /// linear layer.
 #[derive(Module)]
-pub(crate) struct CharGpt {
-    characters: nn::Embedding,
+pub(crate) struct Gpt {
+    tokens: nn::Embedding,
     places: nn::Embedding,
     blocks: nn::Sequential,
     norm: nn::LayerNorm,
     scores: nn::Linear,
 }
 
-impl CharGpt {
-    /// A network with random weights for an alphabet of so many characters.
-    pub(crate) fn new(shape: Shape, characters: usize) -> Result<CharGpt> {
+impl Gpt {
+    /// A network with random weights for so many tokens.
+    pub(crate) fn new(shape: Shape, tokens: usize) -> Result<Gpt> {
         let Shape {
             layers,
             width,
@@ -71,16 +71,20 @@ impl CharGpt {
                 format!("width {width} is not a multiple of {heads} heads"),
             ));
         }
+        let no_bias = nn::LinearConfig {
+            bias: false,
+            ..Default::default()
+        };
         let mut blocks = nn::Sequential::new();
         for _ in 0..layers {
-            blocks = blocks.push(Block::new(width, heads)?);
+            blocks = blocks.push(Block::new(width, heads, true)?);
         }
-        let gpt = CharGpt {
-            characters: nn::Embedding::new(characters, width)?,
+        let gpt = Gpt {
+            tokens: nn::Embedding::new(tokens, width)?,
             places: nn::Embedding::new(context, width)?,
             blocks,
             norm: nn::LayerNorm::new(&[width])?,
-            scores: nn::Linear::new(width, characters)?,
+            scores: nn::Linear::with(width, tokens, no_bias)?,
         };
         gpt.set_first_weights(layers)?;
         Ok(gpt)
@@ -109,11 +113,11 @@ impl CharGpt {
     }
 }
 
-impl Module for CharGpt {
+impl Module for Gpt {
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
         let length = tokens.shape()[tokens.ndim() - 1];
         let places = self.places.weight.tensor().narrow(0, 0, length)?;
-        let x = self.characters.forward(tokens)?.add(&places)?;
+        let x = self.tokens.forward(tokens)?.add(&places)?;
         let x = self.norm.forward(&self.blocks.forward(&x)?)?;
         self.scores.forward(&x)
     }
@@ -121,7 +125,7 @@ impl Module for CharGpt {
 
 /// Attention, then a perceptron, each after a norm and added to what came in.
 #[derive(Module)]
-struct Block {
+pub(crate) struct Block {
     norm1: nn::LayerNorm,
     attention: SelfAttention,
     norm2: nn::LayerNorm,
@@ -129,13 +133,15 @@ struct Block {
 }
 
 impl Block {
-    fn new(width: usize, heads: usize) -> Result<Block> {
+    /// Attention of so many heads; `is_causal` says whether a token sees those before it only.
+    pub(crate) fn new(width: usize, heads: usize, is_causal: bool) -> Result<Block> {
         Ok(Block {
             norm1: nn::LayerNorm::new(&[width])?,
             attention: SelfAttention {
                 input: nn::Linear::new(width, 3 * width)?,
                 output: nn::Linear::new(width, width)?,
                 heads,
+                is_causal,
             },
             norm2: nn::LayerNorm::new(&[width])?,
             mlp: Mlp {
@@ -153,13 +159,14 @@ impl Module for Block {
     }
 }
 
-/// Every character looks at itself and those before it.
+/// Every token looks at itself and the others.
 #[derive(Module)]
 struct SelfAttention {
     /// Queries, keys and values, one after the other.
     input: nn::Linear,
     output: nn::Linear,
     heads: usize,
+    is_causal: bool,
 }
 
 impl Module for SelfAttention {
@@ -172,7 +179,7 @@ impl Module for SelfAttention {
         let all = (self.input.forward(x)?.reshape(&sizes)?).permute(&[2, 0, 3, 1, 4])?;
         let part = |number| all.select(0, number);
         let options = Attention {
-            is_causal: true,
+            is_causal: self.is_causal,
             ..Default::default()
         };
         let seen = part(0)?.scaled_dot_product_attention(&part(1)?, &part(2)?, options)?;
@@ -189,7 +196,7 @@ struct Mlp {
 
 impl Module for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.output.forward(&self.input.forward(x)?.gelu_tanh()?)
+        self.output.forward(&self.input.forward(x)?.gelu()?)
     }
 }
 
@@ -245,7 +252,7 @@ mod tests {
     #[test]
     fn a_character_does_not_see_those_after_it() {
         fireclay::manual_seed(1);
-        let gpt = CharGpt::new(SHAPE, 5).unwrap();
+        let gpt = Gpt::new(SHAPE, 5).unwrap();
         let scores = |tokens: &[i64]| -> Vec<f32> {
             let tokens = Tensor::from_slice(tokens, &[1, tokens.len()], "cpu").unwrap();
             gpt.forward(&tokens).unwrap().to_vec().unwrap()
@@ -259,7 +266,7 @@ mod tests {
     #[test]
     fn first_weights_give_every_character_about_the_same_chance() {
         fireclay::manual_seed(2);
-        let gpt = CharGpt::new(SHAPE, 5).unwrap();
+        let gpt = Gpt::new(SHAPE, 5).unwrap();
         let tokens = Tensor::from_slice(&[0i64, 1, 2, 3, 4, 0, 1, 2], &[1, 8], "cpu").unwrap();
         let scores = gpt.forward(&tokens).unwrap().flatten(0, 1).unwrap();
         let loss = scores.cross_entropy(&tokens.flatten(0, 1).unwrap(), Default::default());
@@ -270,7 +277,7 @@ mod tests {
     #[test]
     fn a_width_that_heads_do_not_divide_is_refused() {
         let shape = Shape { heads: 3, ..SHAPE };
-        let error = CharGpt::new(shape, 5).err().unwrap().to_string();
+        let error = Gpt::new(shape, 5).err().unwrap().to_string();
         assert!(error.contains("16") && error.contains('3'), "{error}");
     }
 
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn it_writes_the_same_for_the_same_seed_beyond_its_context() {
         fireclay::manual_seed(3);
-        let gpt = CharGpt::new(SHAPE, 5).unwrap();
+        let gpt = Gpt::new(SHAPE, 5).unwrap();
         let text = |seed| no_grad(|| write(&gpt, &[1], 20, 8, seed, Device::Cpu)).unwrap();
         assert_eq!((text(1).len(), text(1)), (20, text(1)));
         assert_ne!(text(1), text(2));

@@ -12,7 +12,7 @@ use super::run_folder::RunFolder;
 use super::session::Session;
 use super::settings::Settings;
 use crate::failure::Failure;
-use crate::gpt::{self, CharGpt, Shape};
+use crate::gpt::{self, Gpt, Shape};
 
 /// Test passages in a batch.
 const TEST_BATCH: usize = 32;
@@ -98,7 +98,7 @@ impl Material for Text {
     }
 
     fn model(&self) -> Result<Box<dyn Module>, Error> {
-        Ok(Box::new(CharGpt::new(
+        Ok(Box::new(Gpt::new(
             self.shape,
             self.text.vocabulary().len(),
         )?))
