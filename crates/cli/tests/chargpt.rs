@@ -176,3 +176,27 @@ fn its_checkpoint_is_that_of_one_text_and_shape() {
     command.arg(&checkpoint).arg("image.png");
     refuse(command, &["fireclay train chargpt", "reads no images"]);
 }
+
+/// What more steps cost on a GPU: launches and copies of batches. Nothing is allocated, and nobody waits.
+#[test]
+fn a_step_allocates_nothing_and_waits_for_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    write_text(&text);
+    let counters = |passages: usize| -> Value {
+        let file = folder.path().join(format!("{passages}.json"));
+        let out = folder.path().join(format!("{passages}"));
+        let flags = format!("{SMALL} --epochs 1 --limit {passages} --device cuda");
+        let mut command = train(&text, &out, &flags);
+        command.env("FIRECLAY_VIRTUAL_GPU_COUNTERS", &file);
+        succeed(command);
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+    };
+    let (few, more) = (counters(8 * 4), counters(8 * 9));
+    let count = |counters: &Value, name: &str| counters[name].as_u64().unwrap();
+    for name in ["allocations", "synchronizations"] {
+        assert!(count(&few, name) > 0, "{name}");
+        assert_eq!(count(&few, name), count(&more, name), "{name}");
+    }
+    assert!(count(&few, "launches") + 5 * 20 < count(&more, "launches"));
+}
