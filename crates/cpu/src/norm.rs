@@ -113,7 +113,10 @@ impl Rows {
         let count = self.cols / self.plane;
         let first = row % self.groups * count;
         for at in 0..count {
-            visit(at * self.plane..(at + 1) * self.plane, first + at..first + at + 1);
+            visit(
+                at * self.plane..(at + 1) * self.plane,
+                first + at..first + at + 1,
+            );
         }
     }
 }
@@ -142,11 +145,11 @@ pub fn row_norm<T: Float>(
     sizes.check();
     assert!(x.len() == rows * cols && y.len() == x.len());
     assert!(rstd.len() == rows && mean.len() == if sizes.centered { rows } else { 0 });
-    assert!(weight.is_empty() || weight.len() == sizes.parameters());
-    assert!(bias.is_empty() || bias.len() == sizes.parameters());
     if cols == 0 {
         return;
     }
+    assert!(weight.is_empty() || weight.len() == sizes.parameters());
+    assert!(bias.is_empty() || bias.len() == sizes.parameters());
     let (y, mean, rstd) = (Parts::new(y), Parts::new(mean), Parts::new(rstd));
     let per_task = (TASK / cols).max(1);
     parallel::run(rows.div_ceil(per_task), |task| {
@@ -164,7 +167,8 @@ pub fn row_norm<T: Float>(
                     let variance = sum_of([x], |[x]| (x - center) * (x - center)) / cols as f64;
                     let scale = T::from_f64(1.0 / (variance + eps).sqrt());
                     sizes.for_each_stretch(row, |columns, places| {
-                        let part = |parameter: &'_ [T]| (!parameter.is_empty()).then(|| places.clone());
+                        let part =
+                            |parameter: &'_ [T]| (!parameter.is_empty()).then(|| places.clone());
                         affine(
                             &x[columns.clone()],
                             &mut y[columns],
@@ -247,18 +251,22 @@ pub fn row_norm_backward<T: Float>(
     sizes.check();
     assert!(x.len() == rows * cols && grad.len() == x.len() && grad_x.len() == x.len());
     assert!(rstd.len() == rows && mean.len() == if sizes.centered { rows } else { 0 });
-    assert!(weight.is_empty() || weight.len() == sizes.parameters());
     grad_weight.fill(T::ZERO);
     grad_bias.fill(T::ZERO);
     if cols == 0 || rows == 0 {
         return;
     }
+    assert!(weight.is_empty() || weight.len() == sizes.parameters());
     let center = |row: usize| mean.get(row).copied().unwrap_or(T::ZERO);
     let wanted = !grad_weight.is_empty() || !grad_bias.is_empty();
     let parameters = wanted && sizes.by_column();
     // A task has whole groups of rows.
     let per_task = (TASK / cols).max(1).next_multiple_of(ROW_GROUP);
-    let groups = if parameters { rows.div_ceil(ROW_GROUP) } else { 0 };
+    let groups = if parameters {
+        rows.div_ceil(ROW_GROUP)
+    } else {
+        0
+    };
     let mut partial = vec![T::ZERO; groups * 2 * cols];
     {
         let (grad_x, partial) = (Parts::new(grad_x), Parts::new(&mut partial));
@@ -310,8 +318,14 @@ pub fn row_norm_backward<T: Float>(
     if parameters {
         let sums = sum_in_groups(partial, 2 * cols);
         let (of_weight, of_bias) = sums.split_at(cols);
-        grad_weight.iter_mut().zip(of_weight).for_each(|(to, &sum)| *to = sum);
-        grad_bias.iter_mut().zip(of_bias).for_each(|(to, &sum)| *to = sum);
+        grad_weight
+            .iter_mut()
+            .zip(of_weight)
+            .for_each(|(to, &sum)| *to = sum);
+        grad_bias
+            .iter_mut()
+            .zip(of_bias)
+            .for_each(|(to, &sum)| *to = sum);
     } else if wanted {
         let channels = sizes.channels();
         let statistic = |image: usize, channel: usize| {
@@ -319,8 +333,14 @@ pub fn row_norm_backward<T: Float>(
             [center(row), rstd[row]]
         };
         let [totals, dots] = channel_gradients(x, grad, channels, statistic);
-        grad_weight.iter_mut().zip(dots).for_each(|(to, sum)| *to = T::from_f64(sum));
-        grad_bias.iter_mut().zip(totals).for_each(|(to, sum)| *to = T::from_f64(sum));
+        grad_weight
+            .iter_mut()
+            .zip(dots)
+            .for_each(|(to, sum)| *to = T::from_f64(sum));
+        grad_bias
+            .iter_mut()
+            .zip(totals)
+            .for_each(|(to, sum)| *to = T::from_f64(sum));
     }
 }
 
@@ -509,7 +529,9 @@ fn channel_moments<T: Float>(x: &[T], sizes: Channels) -> Vec<[f64; 2]> {
         },
     );
     let (chunks, count) = (sizes.chunks(), (sizes.batch * sizes.plane) as f64);
-    let lens: Vec<f64> = (0..chunks).map(|chunk| sizes.chunk_len(chunk) as f64).collect();
+    let lens: Vec<f64> = (0..chunks)
+        .map(|chunk| sizes.chunk_len(chunk) as f64)
+        .collect();
     let of_channel = |channel: usize| {
         let sums = &sums[channel * chunks..][..chunks];
         let squares = &squares[channel * chunks..][..chunks];
@@ -640,7 +662,8 @@ pub fn batch_norm_backward<T: Float>(
     assert!(x.len() == sizes.numel() && grad.len() == x.len() && grad_x.len() == x.len());
     assert!([mean.len(), rstd.len(), grad_weight.len(), grad_bias.len()] == [sizes.channels; 4]);
     let count = (sizes.batch * sizes.plane) as f64;
-    let [totals, dots] = channel_gradients(x, grad, sizes, |_, channel| [mean[channel], rstd[channel]]);
+    let [totals, dots] =
+        channel_gradients(x, grad, sizes, |_, channel| [mean[channel], rstd[channel]]);
     // The averages that are taken off, and the factor, of each channel.
     let mut scales = Vec::with_capacity(sizes.channels);
     for (channel, (total, dot)) in totals.into_iter().zip(dots).enumerate() {

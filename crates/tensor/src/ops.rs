@@ -9,6 +9,7 @@ pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub(crate) mod norm_cuda;
 pub mod pool;
 pub mod random;
 pub mod reduce;

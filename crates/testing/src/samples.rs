@@ -27,6 +27,8 @@ pub struct Sample {
     pub call: SampleCall,
     /// Whether it has a derivative.
     pub differentiable: bool,
+    /// Whether it is too large for derivatives to be taken number by number.
+    pub large: bool,
 }
 
 /// Samples of every op, the same at each call.
@@ -61,7 +63,21 @@ impl List {
             inputs,
             call: Rc::new(call),
             differentiable: true,
+            large: false,
         });
+    }
+
+    /// Adds a differentiable op with many numbers: compared between devices, not with differences.
+    fn add_large(
+        &mut self,
+        op: &'static str,
+        inputs: Vec<Tensor>,
+        call: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    ) {
+        self.add(op, inputs, call);
+        if let Some(sample) = self.samples.last_mut() {
+            sample.large = true;
+        }
     }
 
     /// Adds an op without a derivative.

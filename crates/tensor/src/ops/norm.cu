@@ -10,7 +10,7 @@ constexpr int SUM_GROUP = 64;
 constexpr int CHUNK = 512;
 constexpr int NARROW_IMAGES = 32;
 // Threads of a block that works on one row.
-constexpr u32 THREADS = 256;
+constexpr u32 THREADS = 512;
 
 // Rows that are normalised each by itself. Row r has the weights of group r % groups, `plane` neighbours share one. A warp
 // or block takes `per` rows, one after the other. `staged` is whether there is shared memory for a row.
@@ -23,8 +23,9 @@ struct Rows {
 };
 
 // Pairs of a row that a lane or thread keeps: doubles take twice the room.
-template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 4; }
-template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 4 : 8; }
+template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 3; }
+template <class S> constexpr int grad_lane_pairs() { return sizeof(S) == 8 ? 1 : 2; }
+template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 2 : 4; }
 
 extern __shared__ double shared_memory[];
 
@@ -185,7 +186,7 @@ template <class S, class T>
 __device__ void norm_grad_rows(
     const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, T* partial, const Rows& sizes
 ) {
-    constexpr int PAIRS = lane_pairs<S>();
+    constexpr int PAIRS = grad_lane_pairs<S>();
     const i64 warp = thread_of_launch() / WARP;
     const i64 first = warp * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
@@ -629,43 +630,43 @@ __device__ void channel_grad_x_narrow(
     out[at] = narrow<S>(grad_of_x(widen(grad[at]), normal, averages[channel], averages[sizes.channels + channel], scale));
 }
 
-#define ROW_NORM(KERNEL, S, T, NAME)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+#define ROW_NORM(KERNEL, MOST, S, T, NAME)                                                                             \
+    extern "C" __global__ void __launch_bounds__(MOST, 1024 / MOST) KERNEL##_##NAME(                                   \
         const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, Rows sizes, double eps                     \
     ) {                                                                                                                \
         KERNEL(x, weight, bias, y, mean, rstd, sizes, eps);                                                            \
     }
 
-#define ROW_GRAD(KERNEL, S, T, NAME)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+#define ROW_GRAD(KERNEL, MOST, S, T, NAME)                                                                             \
+    extern "C" __global__ void __launch_bounds__(MOST, 1024 / MOST) KERNEL##_##NAME(                                   \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, T* partial, Rows sizes       \
     ) {                                                                                                                \
         KERNEL(x, grad, weight, mean, rstd, out, partial, sizes);                                                      \
     }
 
 #define MOMENTS(KERNEL, S, T, NAME)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
         const S* x, double* sums, double* squares, Channels sizes                                                      \
     ) {                                                                                                                \
         KERNEL<S, T>(x, sums, squares, sizes);                                                                         \
     }
 
 #define CHANNEL_NORM(KERNEL, S, T, NAME)                                                                               \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
         const S* x, const S* weight, const S* bias, const T* mean, const T* rstd, S* y, Channels sizes                 \
     ) {                                                                                                                \
         KERNEL(x, weight, bias, mean, rstd, y, sizes);                                                                 \
     }
 
 #define CHANNEL_GRADS(KERNEL, S, T, NAME)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
         const S* x, const S* grad, const T* mean, const T* rstd, double* totals, double* dots, Channels sizes          \
     ) {                                                                                                                \
         KERNEL(x, grad, mean, rstd, totals, dots, sizes);                                                              \
     }
 
 #define CHANNEL_GRAD_X(KERNEL, S, T, NAME)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) KERNEL##_##NAME(                                                 \
+    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, const T* averages, S* out,           \
         Channels sizes                                                                                                 \
     ) {                                                                                                                \
@@ -673,12 +674,12 @@ __device__ void channel_grad_x_narrow(
     }
 
 #define KERNELS(S, T, NAME)                                                                                            \
-    ROW_NORM(norm_rows, S, T, NAME)                                                                                    \
-    ROW_NORM(norm_blocks, S, T, NAME)                                                                                  \
-    ROW_NORM(norm_long, S, T, NAME)                                                                                    \
-    ROW_GRAD(norm_grad_rows, S, T, NAME)                                                                               \
-    ROW_GRAD(norm_grad_blocks, S, T, NAME)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) norm_grad_long_##NAME(                                           \
+    ROW_NORM(norm_rows, 256, S, T, NAME)                                                                               \
+    ROW_NORM(norm_blocks, THREADS, S, T, NAME)                                                                         \
+    ROW_NORM(norm_long, THREADS, S, T, NAME)                                                                           \
+    ROW_GRAD(norm_grad_rows, 256, S, T, NAME)                                                                          \
+    ROW_GRAD(norm_grad_blocks, THREADS, S, T, NAME)                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) norm_grad_long_##NAME(                                    \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, Rows sizes                   \
     ) {                                                                                                                \
         norm_grad_long(x, grad, weight, mean, rstd, out, sizes);                                                       \
