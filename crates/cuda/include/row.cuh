@@ -116,3 +116,72 @@ template <class T, class Total, class Element> __device__ inline Total block_sum
     }
     return total;
 }
+
+// The largest element by a whole block, of what each thread has seen. Every thread gets it. `parts` is as for `block_sum`.
+template <class T> __device__ inline T block_max(T mine, T* parts) {
+    for (u32 half = WARP / 2; half > 0; half /= 2) {
+        mine = later_max(mine, __shfl_down_sync(EVERY_LANE, mine, half));
+    }
+    if (threadIdx.x % WARP == 0) {
+        parts[threadIdx.x / WARP] = mine;
+    }
+    __syncthreads();
+    T most = parts[0];
+    for (u32 warp = 1; warp < blockDim.x / WARP; ++warp) {
+        most = later_max(most, parts[warp]);
+    }
+    __syncthreads();
+    return most;
+}
+
+extern __shared__ double shared_memory[];
+
+// A row for which a whole block works: kept in shared memory where it fits, else read again each time.
+template <class S> struct BlockRow {
+    using T = typename Computed<S>::type;
+    const S* from;
+    T* kept;
+
+    // Reads it; `slot` is which of the rows that shared memory has room for it takes. All threads must come here.
+    __device__ BlockRow(const S* row, i64 cols, bool staged, int slot) : from(row), kept(nullptr) {
+        if (staged) {
+            kept = reinterpret_cast<T*>(shared_memory) + slot * cols;
+            if (is_even(row) && cols % 2 == 0) {
+                for (i64 i = 2 * threadIdx.x; i < cols; i += 2 * blockDim.x) {
+                    const Pair<S> pair = *reinterpret_cast<const Pair<S>*>(row + i);
+                    kept[i] = widen(pair.first);
+                    kept[i + 1] = widen(pair.second);
+                }
+            } else {
+                for (i64 i = threadIdx.x; i < cols; i += blockDim.x) {
+                    kept[i] = widen(row[i]);
+                }
+            }
+            __syncthreads();
+        }
+    }
+
+    __device__ T operator[](i64 i) const { return kept != nullptr ? kept[i] : widen(from[i]); }
+};
+
+// Calls f(i) for this thread's elements of a row for which a whole block works.
+template <class Function> __device__ inline void each_of_block(i64 cols, Function f) {
+    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) {
+        f(i);
+    }
+}
+
+// The largest of a row, and the sum of exp(x - max). `exps` is shared memory for the exponentials, or null. A whole block.
+template <class T, class Row> __device__ inline void block_exp_sum(const Row& x, i64 cols, T* exps, T* parts, T& max, T& sum) {
+    T mine = Limits<T>::lowest();
+    each_of_block(cols, [&](i64 i) { mine = later_max(mine, x[i]); });
+    max = block_max(mine, parts);
+    const T most = max;
+    if (exps == nullptr) {
+        sum = block_sum<T, T>(cols, parts, [&](i64 i) { return arith_exp(x[i] - most); });
+        return;
+    }
+    each_of_block(cols, [&](i64 i) { exps[i] = arith_exp(x[i] - most); });
+    __syncthreads();
+    sum = block_sum<T, T>(cols, parts, [&](i64 i) { return exps[i]; });
+}

@@ -14,6 +14,7 @@ pub mod pool;
 pub mod random;
 pub mod reduce;
 pub(crate) mod row;
+pub(crate) mod row_kernels;
 pub mod softmax;
 pub mod unary;
 pub mod view;

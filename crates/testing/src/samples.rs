@@ -93,6 +93,14 @@ impl List {
         }
     }
 
+    /// As many numbers from -2 to 2 as it takes, equal ones among them.
+    fn many(&mut self, shape: &[usize]) -> Tensor {
+        let count = shape.iter().product();
+        let numbers: Vec<f64> = (0..count).map(|_| self.draw.number(-2.0, 2.0)).collect();
+        Tensor::from_slice(&numbers, shape, fireclay_tensor::Device::Cpu)
+            .expect("as many numbers as the shape has")
+    }
+
     /// Numbers from -2 to 2.
     fn plain(&mut self, shape: &[usize]) -> Tensor {
         self.draw.tensor(shape, -2.0, 2.0, &[0.0])

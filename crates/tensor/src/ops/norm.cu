@@ -27,8 +27,6 @@ template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 3; }
 template <class S> constexpr int grad_lane_pairs() { return sizeof(S) == 8 ? 1 : 2; }
 template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 2 : 4; }
 
-extern __shared__ double shared_memory[];
-
 // The numbers of weight or bias for a row; `none` where there are none.
 template <class S, class T, int PAIRS, u32 THREADS_>
 __device__ inline void load_parameters(

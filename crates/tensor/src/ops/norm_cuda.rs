@@ -5,6 +5,7 @@ use fireclay_cpu::norm::{Channels, ROW_GROUP, Rows, SUM_GROUP};
 use fireclay_cuda::{Argument, DeviceBuffer, Library};
 
 use super::float::kernel_of;
+use super::row_kernels::{computed, rows_in_shared};
 use crate::cuda_call::CudaCall;
 
 /// The kernels of `norm.cu`.
@@ -14,21 +15,10 @@ static KERNELS: Library = fireclay_cuda::library!("norm");
 const THREADS: usize = 512;
 /// Threads of a block of which each warp works on one row.
 const ROW_THREADS: usize = 256;
-/// Shared memory that every device gives a block, less what the kernels declare.
-const SHARED: usize = (48 << 10) - 512;
 /// Rows in flight with which a device is busy: with more, a warp takes several, and reads weights once for them.
 const ROWS_IN_FLIGHT: usize = 4096;
 /// An address of nothing.
 const NONE: Argument<'static> = Argument::Address(0);
-
-/// The dtype that a dtype is computed in.
-fn computed(dtype: DType) -> DType {
-    if dtype == DType::F64 {
-        DType::F64
-    } else {
-        DType::F32
-    }
-}
 
 /// Who works on a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,13 +98,11 @@ pub(super) fn rows(
         Worker::Long => 1,
         _ => (sizes.rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP),
     };
-    let nbytes = sizes.cols * computed(dtype).size();
-    let staged = nbytes <= SHARED;
-    let shared = match worker {
-        Worker::Warp => 0,
-        _ => nbytes * usize::from(staged),
+    let (staged, shared) = match worker {
+        Worker::Warp => (0, 0),
+        _ => rows_in_shared(sizes.cols, dtype, 1),
     };
-    let numbers = numbers(sizes, per, staged);
+    let numbers = numbers(sizes, per, staged > 0);
     let mut next = 1;
     let [weight, bias] = parameters.map(|given| {
         next += usize::from(given);

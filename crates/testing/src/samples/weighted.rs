@@ -115,9 +115,9 @@ fn norms(list: &mut List) {
         (3, 0),
     ] {
         let (x, weight, bias) = (
-            list.plain(&[rows, cols]),
-            list.plain(&[cols]),
-            list.plain(&[cols]),
+            list.many(&[rows, cols]),
+            list.many(&[cols]),
+            list.many(&[cols]),
         );
         list.add_large(
             "layer_norm",
@@ -137,9 +137,9 @@ fn norms(list: &mut List) {
     ] {
         let channels = shape[1];
         let (x, weight, bias) = (
-            list.plain(shape),
-            list.plain(&[channels]),
-            list.plain(&[channels]),
+            list.many(shape),
+            list.many(&[channels]),
+            list.many(&[channels]),
         );
         let inputs = vec![x.clone(), weight.clone(), bias.clone()];
         list.add_large("group_norm", inputs.clone(), move |x| {
@@ -155,7 +155,7 @@ fn norms(list: &mut List) {
             });
         }
     }
-    let many = list.plain(&[67, 3]);
+    let many = list.many(&[67, 3]);
     list.add_large("batch_norm", vec![many], |x| {
         x[0].batch_norm(BatchNorm::default())
     });
@@ -190,6 +190,13 @@ fn norms(list: &mut List) {
 }
 
 fn losses(list: &mut List) {
+    for (rows, classes) in [(7, 300), (3, 65), (1, 4099)] {
+        let x = list.many(&[rows, classes]);
+        let targets = list.draw.ints(&[rows], 0, classes as i64 - 1);
+        list.add_large("cross_entropy", vec![x, targets], |x| {
+            x[0].cross_entropy(&x[1], CrossEntropy::default())
+        });
+    }
     for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
         let (x, y) = (list.plain(&[3, 4]), list.plain(&[3, 4]));
         list.add("mse_loss", vec![x.clone(), y.clone()], move |x| {
