@@ -3,6 +3,7 @@
 //! Inputs are f64, but for indices (i64) and conditions (bool); ranges avoid kinks and poles.
 
 mod arranged;
+mod large;
 mod pointwise;
 mod reduced;
 mod weighted;
@@ -41,6 +42,7 @@ pub fn samples() -> Vec<Sample> {
     reduced::add(&mut list);
     arranged::add(&mut list);
     weighted::add(&mut list);
+    large::add(&mut list);
     list.samples
 }
 

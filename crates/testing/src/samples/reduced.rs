@@ -50,10 +50,4 @@ pub(super) fn add(list: &mut List) {
         list.add("softmax", vec![x.clone()], move |x| x[0].softmax(dim));
         list.add("log_softmax", vec![x], move |x| x[0].log_softmax(dim));
     }
-    // Rows of a lane's rest, of a block of threads, and of several blocks of the sums.
-    for (rows, cols) in [(3, 7), (5, 256), (2, 601), (1, 4100), (0, 3), (2, 0)] {
-        let x = list.many(&[rows, cols]);
-        list.add_large("softmax", vec![x.clone()], |x| x[0].softmax(-1));
-        list.add_large("log_softmax", vec![x], |x| x[0].log_softmax(-1));
-    }
 }
