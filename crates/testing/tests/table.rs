@@ -145,6 +145,8 @@ fn autocast_classes_are_pytorchs() {
         "tan",
         "softplus",
         "layer_norm",
+        "group_norm",
+        "rms_norm",
         "softmax",
         "log_softmax",
         "sum",

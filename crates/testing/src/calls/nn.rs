@@ -14,6 +14,8 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool2d(call),
         "nn.functional.batch_norm" => batch_norm(call),
         "nn.functional.layer_norm" => layer_norm(call),
+        "nn.functional.rms_norm" => rms_norm(call),
+        "nn.functional.group_norm" => group_norm(call),
         "nn.functional.dropout" => dropout(call),
         "nn.functional.scaled_dot_product_attention" => attention(call),
         _ => return None,
@@ -115,6 +117,20 @@ fn layer_norm(call: &Call<'_>) -> Answer {
     let (weight, bias) = (call.maybe_tensor("weight")?, call.maybe_tensor("bias")?);
     let eps = call.float("eps", 1e-5)?;
     one(call.tensor("input")?.layer_norm(&shape, weight, bias, eps))
+}
+
+fn rms_norm(call: &Call<'_>) -> Answer {
+    let shape = call.sizes("normalized_shape")?;
+    let eps = call.scalar("eps")?.map(|eps| eps.to_f64());
+    one(call
+        .tensor("input")?
+        .rms_norm(&shape, call.maybe_tensor("weight")?, eps))
+}
+
+fn group_norm(call: &Call<'_>) -> Answer {
+    let (weight, bias) = (call.maybe_tensor("weight")?, call.maybe_tensor("bias")?);
+    let (groups, eps) = (call.size("num_groups")?, call.float("eps", 1e-5)?);
+    one(call.tensor("input")?.group_norm(groups, weight, bias, eps))
 }
 
 fn dropout(call: &Call<'_>) -> Answer {
