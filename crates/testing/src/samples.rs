@@ -3,6 +3,7 @@
 //! Inputs are f64, but for indices (i64) and conditions (bool); ranges avoid kinks and poles.
 
 mod arranged;
+mod images;
 mod pointwise;
 mod reduced;
 mod weighted;
@@ -39,6 +40,7 @@ pub fn samples() -> Vec<Sample> {
     reduced::add(&mut list);
     arranged::add(&mut list);
     weighted::add(&mut list);
+    images::add(&mut list);
     list.samples
 }
 
