@@ -1,25 +1,31 @@
-//! `cargo xtask kernels`: the header of mathematical functions, and the PTX of every CUDA C++ file.
+//! `cargo xtask kernels`: the header of mathematical functions, the PTX of every CUDA C++ file, and the table of what the
+//! kernels take of a device.
 //!
-//! Both are checked in, so that nobody needs a compiler of CUDA to build or use the project. [`check`] is for CI: it writes the
-//! header again and compares it, and compares what each PTX text says that it was made from with what is there; where the
-//! pinned compiler is at hand it also compiles everything again.
+//! All are checked in, so that nobody needs a compiler of CUDA to build or use the project. [`check`] is for CI: it writes the
+//! header again and compares it, and compares what each bundle of PTX says that it was made from with what is there; where the
+//! pinned compiler is at hand it also compiles everything again, and where `ptxas` is, it writes the table again.
 
+mod bundle;
 mod cpp;
 mod nvrtc;
+mod ptxas;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nvrtc::Compiler;
+use ptxas::Assembler;
 
-/// The compiler's options: the oldest devices that the kernels run on; and a product and a sum stay two operations unless the
-/// source says otherwise, as on the host.
-const OPTIONS: [&str; 4] = [
-    "--gpu-architecture=compute_70",
+/// The compiler's options: a product and a sum stay two operations unless the source says otherwise, as on the host.
+const OPTIONS: [&str; 3] = [
     "--std=c++17",
     "--device-as-default-execution-space",
     "--fmad=false",
 ];
+/// What a source is compiled for unless it says more: the oldest devices that the kernels run on.
+const OLDEST_TARGET: u32 = 70;
+/// The line of a source that names all its targets, compute capabilities without their dot: `// Targets: 70 80 90.`
+const TARGETS: &str = "// Targets: ";
 /// The compiler that makes what is checked in. Its PTX loads on drivers from R525 on.
 const PINNED: (i32, i32) = (12, 0);
 /// Where the headers are.
@@ -28,50 +34,89 @@ const HEADERS: &str = "crates/cuda/include";
 const SOURCES: &str = "crates/tensor/src/ops";
 /// Where their PTX is.
 const PTX: &str = "crates/tensor/ptx";
+/// Where the table is.
+const TABLE: &str = "bench/kernels.md";
 
 /// Compiles every kernel; true if all went well.
 pub(crate) fn run(root: &Path) -> bool {
-    let header = root.join(HEADERS).join("arith.cuh");
-    if let Err(error) = fs::write(&header, cpp::header()) {
-        eprintln!("{}: {error}", header.display());
-        return false;
-    }
-    let compiler = match Compiler::load() {
-        Ok(compiler) => compiler,
+    match write(root) {
+        Ok(()) => true,
         Err(error) => {
             eprintln!("{error}");
-            return false;
+            false
         }
+    }
+}
+
+fn write(root: &Path) -> Result<(), String> {
+    let save = |path: PathBuf, bytes: &[u8]| {
+        fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))
     };
+    save(
+        root.join(HEADERS).join("arith.cuh"),
+        cpp::header().as_bytes(),
+    )?;
+    let compiler = Compiler::load()?;
     if compiler.version() != PINNED {
-        eprintln!(
+        return Err(format!(
             "NVRTC {:?} was found, the kernels are made by {PINNED:?}",
             compiler.version()
-        );
-        return false;
+        ));
     }
-    let mut good = true;
-    for source in sources(root) {
-        let written = compile(root, &compiler, &source)
-            .and_then(|text| fs::write(ptx_of(root, &source), text).map_err(|e| e.to_string()));
-        if let Err(error) = written {
-            eprintln!("{}: {error}", source.display());
-            good = false;
+    for old in bundles(root) {
+        fs::remove_file(&old).map_err(|error| format!("{}: {error}", old.display()))?;
+    }
+    let mut errors = Vec::new();
+    let mut compiled = Vec::new();
+    for path in sources(root) {
+        let made = Source::read(root, &path).and_then(|source| {
+            let targets = source.compile(root, &compiler)?;
+            let text = bundle::bundle(&source.made_from, &targets)?;
+            save(bundle_of(root, &path), &bundle::compressed(&text)?)?;
+            Ok((source.name, targets))
+        });
+        match made {
+            Ok(made) => compiled.push(made),
+            Err(error) => errors.push(format!("{}: {error}", path.display())),
         }
     }
-    good
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    match Assembler::find() {
+        Some(assembler) => {
+            let path = root.join(TABLE);
+            let old = fs::read_to_string(&path).unwrap_or_default();
+            save(
+                path,
+                ptxas::with_table(&old, &assembler.table(&compiled)?).as_bytes(),
+            )
+        }
+        None => {
+            eprintln!("ptxas is not here: {TABLE} stays as it is");
+            Ok(())
+        }
+    }
 }
 
 /// Whether what is checked in was made from the sources beside it.
 pub(crate) fn check(root: &Path) -> bool {
-    let mut good = true;
-    let mut wrong = |what: String| {
-        eprintln!("{what}; run `cargo xtask kernels`");
-        good = false;
+    let wrong = match differences(root) {
+        Ok(wrong) => wrong,
+        Err(error) => vec![error],
     };
+    for what in &wrong {
+        eprintln!("{what}; run `cargo xtask kernels`");
+    }
+    wrong.is_empty()
+}
+
+/// What is not as the sources say.
+fn differences(root: &Path) -> Result<Vec<String>, String> {
+    let mut wrong = Vec::new();
     let header = fs::read_to_string(root.join(HEADERS).join("arith.cuh")).unwrap_or_default();
     if header != cpp::header() {
-        wrong(format!(
+        wrong.push(format!(
             "{HEADERS}/arith.cuh is not what the functions give"
         ));
     }
@@ -82,87 +127,147 @@ pub(crate) fn check(root: &Path) -> bool {
         eprintln!("the pinned NVRTC is not here: only the hashes are compared");
     }
     let sources = sources(root);
-    let mut known: Vec<PathBuf> = sources.iter().map(|source| ptx_of(root, source)).collect();
-    let mut found: Vec<PathBuf> = (fs::read_dir(root.join(PTX)).into_iter().flatten())
-        .filter_map(|entry| Some(entry.ok()?.path()))
+    let mut known: Vec<PathBuf> = sources
+        .iter()
+        .map(|source| bundle_of(root, source))
         .collect();
     known.sort();
-    found.sort();
-    if known != found || known.is_empty() {
-        wrong(format!("{PTX} has other files than the sources give"));
+    if known != bundles(root) || known.is_empty() {
+        wrong.push(format!("{PTX} has other files than the sources give"));
     }
-    for source in sources {
-        let ptx = ptx_of(root, &source);
-        let text = fs::read_to_string(&ptx).unwrap_or_default();
-        let first = text.lines().next().unwrap_or_default();
-        match made_from(root, &source) {
-            Ok(made_from) if first == made_from => {}
-            _ => wrong(format!("{} was not made from what is there", ptx.display())),
-        }
-        let again = compiler
-            .as_ref()
-            .map(|compiler| compile(root, compiler, &source));
-        if again.is_some_and(|again| again.as_ref() != Ok(&text)) {
-            wrong(format!(
-                "{} differs when it is compiled again",
-                ptx.display()
+    let mut compiled = Vec::new();
+    for path in &sources {
+        let bundle = bundle_of(root, path);
+        let source = Source::read(root, path)?;
+        let text = fs::read(&bundle).map_err(|error| error.to_string());
+        let text = text
+            .and_then(|bytes| bundle::text(&bytes))
+            .unwrap_or_default();
+        if text.lines().next() != Some(&source.made_from) {
+            wrong.push(format!(
+                "{} was not made from what is there",
+                bundle.display()
             ));
         }
+        if let Some(compiler) = &compiler {
+            let targets = source.compile(root, compiler)?;
+            if bundle::bundle(&source.made_from, &targets)? != text {
+                wrong.push(format!(
+                    "{} differs when it is compiled again",
+                    bundle.display()
+                ));
+            }
+            compiled.push((source.name, targets));
+        }
     }
-    good
+    match Assembler::find().filter(|_| compiler.is_some()) {
+        Some(assembler) => {
+            let table = fs::read_to_string(root.join(TABLE)).unwrap_or_default();
+            if ptxas::with_table(&table, &assembler.table(&compiled)?) != table {
+                wrong.push(format!("{TABLE} is not what ptxas says"));
+            }
+        }
+        None => eprintln!("ptxas or the pinned NVRTC is not here: the table is not compared"),
+    }
+    Ok(wrong)
 }
 
 /// The CUDA C++ files, by name.
 fn sources(root: &Path) -> Vec<PathBuf> {
-    let mut sources: Vec<PathBuf> = fs::read_dir(root.join(SOURCES))
+    files(&root.join(SOURCES), "cu")
+}
+
+/// The bundles that are there, by name.
+fn bundles(root: &Path) -> Vec<PathBuf> {
+    files(&root.join(PTX), "gz")
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
         .collect();
-    sources.sort();
-    sources
+    files.sort();
+    files
 }
 
-fn ptx_of(root: &Path, source: &Path) -> PathBuf {
+fn bundle_of(root: &Path, source: &Path) -> PathBuf {
     let name = source.file_stem().unwrap_or_default();
-    root.join(PTX).join(name).with_extension("ptx")
+    root.join(PTX).join(name).with_extension("ptx.gz")
 }
 
-fn compile(root: &Path, compiler: &Compiler, source: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(source).map_err(|error| error.to_string())?;
-    let name = source.file_name().unwrap_or_default().to_string_lossy();
-    let mut options: Vec<String> = OPTIONS.map(str::to_owned).into();
-    options.push(format!("--include-path={}", root.join(HEADERS).display()));
-    let ptx = compiler.compile(&text, &name, &options)?;
-    // What the compiler says of itself in comments is not for the file.
-    let lines = ptx
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
-    let body: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
-    Ok(format!(
-        "{}\n{}\n",
-        made_from(root, source)?,
-        body.join("\n")
-    ))
+/// A CUDA C++ file.
+struct Source {
+    /// Its name, without folder.
+    name: String,
+    text: String,
+    targets: Vec<u32>,
+    /// The first line of its bundle: a hash of the source, of the headers that it includes and of the options.
+    made_from: String,
 }
 
-/// The first line of a PTX text: a hash of its source, of all headers and of the options.
-fn made_from(root: &Path, source: &Path) -> Result<String, String> {
-    let mut headers: Vec<PathBuf> = fs::read_dir(root.join(HEADERS))
-        .map_err(|error| error.to_string())?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    headers.sort();
-    let mut hash = fnv1a(0xcbf2_9ce4_8422_2325, OPTIONS.join(" ").as_bytes());
-    for path in headers.iter().map(PathBuf::as_path).chain([source]) {
-        hash = fnv1a(hash, &fs::read(path).map_err(|error| error.to_string())?);
+impl Source {
+    fn read(root: &Path, path: &Path) -> Result<Source, String> {
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let text = read(path)?;
+        let mut headers: Vec<String> = Vec::new();
+        let mut open = vec![text.clone()];
+        let mut hash = fnv1a(0xcbf2_9ce4_8422_2325, OPTIONS.join(" ").as_bytes());
+        while let Some(text) = open.pop() {
+            hash = fnv1a(hash, text.as_bytes());
+            for included in text
+                .lines()
+                .filter_map(|line| line.strip_prefix("#include \""))
+            {
+                let included = included.trim_end_matches('"').to_owned();
+                if !headers.contains(&included) {
+                    open.push(read(&root.join(HEADERS).join(&included))?);
+                    headers.push(included);
+                }
+            }
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (major, minor) = PINNED;
+        Ok(Source {
+            targets: targets(&text)?,
+            made_from: format!(
+                "// {name}, {hash:016x}, NVRTC {major}.{minor}. Made by `cargo xtask kernels`."
+            ),
+            name: name.into_owned(),
+            text,
+        })
     }
-    let name = source.file_name().unwrap_or_default().to_string_lossy();
-    let (major, minor) = PINNED;
-    Ok(format!(
-        "// {name}, {hash:016x}, NVRTC {major}.{minor}. Made by `cargo xtask kernels`."
-    ))
+
+    /// The compiler's PTX for each target.
+    fn compile(&self, root: &Path, compiler: &Compiler) -> Result<Vec<(u32, String)>, String> {
+        let compiled = self.targets.iter().map(|&target| {
+            let mut options: Vec<String> = OPTIONS.map(str::to_owned).into();
+            options.push(format!("--gpu-architecture=compute_{target}"));
+            options.push(format!("--include-path={}", root.join(HEADERS).display()));
+            Ok((target, compiler.compile(&self.text, &self.name, &options)?))
+        });
+        compiled.collect()
+    }
+}
+
+/// The targets of a source, rising.
+fn targets(text: &str) -> Result<Vec<u32>, String> {
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix(TARGETS)) else {
+        return Ok(vec![OLDEST_TARGET]);
+    };
+    let targets: Result<Vec<u32>, _> = line
+        .trim_end_matches('.')
+        .split(' ')
+        .map(str::parse)
+        .collect();
+    match targets {
+        Ok(targets) if targets.is_sorted_by(|a, b| a < b) => Ok(targets),
+        _ => Err(format!("expected rising targets as `{TARGETS}70 80.`")),
+    }
 }
 
 /// The FNV-1a hash, 64 bits, of bytes after others.

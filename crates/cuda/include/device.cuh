@@ -10,6 +10,49 @@ using u64 = unsigned long long;
 constexpr u32 WARP = 32;
 constexpr u32 EVERY_LANE = 0xffffffffu;
 
+// 16-bit floats as they lie in memory. Computations are in f32, and round once.
+struct f16 {
+    unsigned short bits;
+};
+struct bf16 {
+    unsigned short bits;
+};
+
+// What numbers of a type are computed in.
+template <class T> struct Computed { using type = T; };
+template <> struct Computed<f16> { using type = float; };
+template <> struct Computed<bf16> { using type = float; };
+
+// A number from memory, as it is computed with.
+template <class T> __device__ inline T widen(T x) { return x; }
+__device__ inline float widen(f16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+__device__ inline float widen(bf16 x) { return __int_as_float((int)((u32)x.bits << 16)); }
+
+// A number for memory, to the nearest, ties to even; a NaN stays one.
+template <class T> struct Narrow {
+    static __device__ T of(T x) { return x; }
+};
+template <> struct Narrow<f16> {
+    static __device__ f16 of(float x) {
+        f16 narrow;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+        return narrow;
+    }
+};
+template <> struct Narrow<bf16> {
+    // In whole numbers, since the conversion instruction is newer than the oldest devices.
+    static __device__ bf16 of(float x) {
+        const u32 bits = (u32)__float_as_int(x);
+        const u32 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+        return {(unsigned short)((x != x ? bits | 0x400000u : rounded) >> 16)};
+    }
+};
+template <class T> __device__ inline T narrow(typename Computed<T>::type x) { return Narrow<T>::of(x); }
+
 // The number of this thread among all of the launch.
 __device__ inline i64 thread_of_launch() {
     return (i64)blockIdx.x * blockDim.x + threadIdx.x;

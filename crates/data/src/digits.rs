@@ -1,11 +1,8 @@
 //! `Digits`: the 1,797 handwritten digits of 8 x 8 pixels as a dataset, from a CSV file or from the program itself.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-
-use flate2::bufread::GzDecoder;
 
 use fireclay_core::{Device, Error, Result};
 use fireclay_tensor::Tensor;
@@ -13,6 +10,7 @@ use fireclay_tensor::Tensor;
 use crate::dataset::{Dataset, Subset, check_index};
 use crate::sample_rng::SampleRng;
 use crate::split::stratified_split;
+use crate::text_file::{damaged, read, read_file};
 
 /// Rows and columns of an image.
 pub const SIDE: usize = 8;
@@ -23,9 +21,6 @@ pub const CLASSES: u8 = 10;
 
 /// The name of the file in a folder that [`Digits::load`] looks for, also with `.gz`.
 const FILE: &str = "digits.csv";
-
-/// The most bytes of text that are read: a thousand times those of the real file.
-const MOST_TEXT: u64 = 256 << 20;
 
 const EMBEDDED: &[u8] = include_bytes!("../../../data/digits/digits.csv.gz");
 
@@ -49,7 +44,7 @@ impl Digits {
     /// # Errors
     /// None unless the program was built from damaged data.
     pub fn embedded() -> Result<Digits> {
-        read(EMBEDDED, Path::new("embedded digits.csv.gz"))
+        of(EMBEDDED, Path::new("embedded digits.csv.gz"))
     }
 
     /// The images in folder `dir`: `digits.csv.gz` or `digits.csv`.
@@ -79,8 +74,7 @@ impl Digits {
     /// A file that cannot be read, or is damaged; the row is named.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Digits> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|cause| unreadable(path, cause))?;
-        read(file, path)
+        parsed(&read_file(path, EXPECTED)?, path)
     }
 
     /// The pixels of image `index`, row by row; 0 is background, 16 is ink.
@@ -140,35 +134,18 @@ pub fn image_from_ink(ink: &[f32]) -> Result<Tensor> {
     Tensor::from_slice(ink, &[1, SIDE, SIDE], Device::Cpu)
 }
 
-fn read(file: impl Read, path: &Path) -> Result<Digits> {
-    let mut file = BufReader::new(file);
-    let start = io::BufRead::fill_buf(&mut file).map_err(|cause| unreadable(path, cause))?;
-    let is_gzip = start.starts_with(&[0x1f, 0x8b]);
-    let mut text = Vec::new();
-    let (read, kind) = if is_gzip {
-        let mut text_reader = GzDecoder::new(file).take(MOST_TEXT + 1);
-        (
-            text_reader.read_to_end(&mut text),
-            "is not a whole gzip file",
-        )
-    } else {
-        (
-            file.take(MOST_TEXT + 1).read_to_end(&mut text),
-            "cannot be read",
-        )
-    };
-    read.map_err(|cause| damaged(path, format!("it {kind}: {cause}")))?;
-    if text.len() as u64 > MOST_TEXT {
-        return Err(damaged(
-            path,
-            format!("it has more than {MOST_TEXT} bytes of text"),
-        ));
-    }
-    let text = std::str::from_utf8(&text).map_err(|_| damaged(path, "it is no text".into()))?;
+/// What a good file is.
+const EXPECTED: &str = "expected CSV, plain or gzip, without a header: rows of 64 pixels from 0 to 16 and a class from 0 to 9";
+
+fn of(bytes: &[u8], path: &Path) -> Result<Digits> {
+    parsed(&read(bytes, path, EXPECTED)?, path)
+}
+
+fn parsed(text: &str, path: &Path) -> Result<Digits> {
     let mut images = Images::default();
     for (place, row) in text.lines().enumerate() {
         take_row(row, &mut images)
-            .map_err(|what| damaged(path, format!("row {}: {what}", place + 1)))?;
+            .map_err(|what| damaged(path, format!("row {}: {what}", place + 1), EXPECTED))?;
     }
     Ok(Digits(Arc::new(images)))
 }
@@ -200,23 +177,6 @@ fn take_row(row: &str, images: &mut Images) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn unreadable(path: &Path, cause: io::Error) -> Error {
-    Error::Io {
-        action: "reading",
-        path: path.into(),
-        source: cause,
-        hint: "check that the path exists, is a file and may be read".into(),
-    }
-}
-
-fn damaged(path: &Path, what: String) -> Error {
-    Error::InvalidFile {
-        path: path.into(),
-        what,
-        hint: "expected CSV, plain or gzip, without a header: rows of 64 pixels from 0 to 16 and a class from 0 to 9".into(),
-    }
 }
 
 #[cfg(test)]
@@ -271,7 +231,7 @@ mod tests {
     fn damaged_files_are_errors_that_name_the_row() {
         let good = format!("{}7\n", "3,".repeat(64));
         let path = Path::new("digits.csv");
-        let read_text = |text: &str| read(text.as_bytes(), path);
+        let read_text = |text: &str| of(text.as_bytes(), path);
         let digits = read_text(&good.replace('\n', "\r\n")).unwrap();
         assert_eq!(
             (digits.pixels(0).unwrap(), digits.labels()),
@@ -299,9 +259,9 @@ mod tests {
             );
             assert!(text.len() < 400, "{text}");
         }
-        assert!(read(&[0xff, 0xfe][..], path).is_err());
+        assert!(of(&[0xff, 0xfe][..], path).is_err());
         for len in (0..EMBEDDED.len()).step_by(997).skip(1) {
-            let text = read(&EMBEDDED[..len], path).unwrap_err().to_string();
+            let text = of(&EMBEDDED[..len], path).unwrap_err().to_string();
             assert!(text.contains("is not a whole gzip file"), "{text}");
         }
         let folder = tempfile::tempdir().unwrap();

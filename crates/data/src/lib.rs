@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod augment;
+pub mod char_text;
 pub mod collate;
 pub mod dataset;
 pub mod digits;
@@ -30,8 +31,10 @@ pub mod mnist;
 pub mod sample_rng;
 pub mod sampler;
 pub mod split;
+mod text_file;
 
 pub use augment::Augment;
+pub use char_text::{CharText, Passages};
 pub use collate::{Collatable, Collate, DefaultCollate};
 pub use dataset::{ConcatDataset, Dataset, Map, Subset, TensorDataset};
 pub use digits::Digits;

@@ -38,7 +38,7 @@ macro_rules! match_number {
 }
 
 /// The kernels of `index.cu`.
-static KERNELS: Library = Library::new(include_str!("../../ptx/index.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("index");
 
 /// The kernel that reads elements of these many bytes.
 fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {

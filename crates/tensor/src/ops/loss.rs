@@ -15,7 +15,7 @@ use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// The kernels of `loss.cu`.
-static KERNELS: Library = Library::new(include_str!("../../ptx/loss.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("loss");
 
 /// What a loss makes of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

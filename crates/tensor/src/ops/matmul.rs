@@ -14,7 +14,7 @@ use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
 /// The kernels of `matmul.cu`, and the side of the tile of a block.
-static KERNELS: Library = Library::new(include_str!("../../ptx/matmul.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("matmul");
 const TILE: usize = 64;
 /// Threads of a block.
 const THREADS: usize = 256;

@@ -15,7 +15,7 @@ use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// The kernels of `random.cu`: a thread makes what comes of a block of four words.
-static KERNELS: Library = Library::new(include_str!("../../ptx/random.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("random");
 
 #[derive(Clone, Copy, Debug)]
 enum Distribution {

@@ -14,7 +14,7 @@ use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// The kernels of `reduce.cu`, and the threads of a block.
-static KERNELS: Library = Library::new(include_str!("../../ptx/reduce.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("reduce");
 const THREADS: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

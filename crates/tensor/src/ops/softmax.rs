@@ -14,7 +14,7 @@ use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// The kernels of `softmax.cu`.
-static KERNELS: Library = Library::new(include_str!("../../ptx/softmax.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("softmax");
 
 /// Over the last dimension.
 #[derive(Clone, Copy, Debug)]
