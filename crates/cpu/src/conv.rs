@@ -13,6 +13,8 @@ mod correlate;
 mod slab;
 mod weight;
 
+pub use weight::WeightSums;
+
 use crate::gemm::Float;
 use crate::memory::HostMemoryError;
 use crate::parallel;
@@ -196,6 +198,15 @@ impl Conv2dShape {
     /// Numbers in the weight.
     pub fn weight_numel(&self) -> usize {
         self.out_channels * (self.in_channels / self.groups) * self.kernel[0] * self.kernel[1]
+    }
+
+    /// The order of the sums of the weight's gradient, which is not empty. Where a group has one output channel it is another.
+    ///
+    /// # Errors
+    /// As [`Self::output_size`].
+    pub fn weight_sums(&self) -> Result<WeightSums, WindowError> {
+        let size = self.output_size()?;
+        Ok(WeightSums::of(self.batch, self.weight_numel(), size))
     }
 
     /// Numbers in the output.

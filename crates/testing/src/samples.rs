@@ -5,6 +5,7 @@
 mod arranged;
 mod attention;
 mod large;
+mod images;
 mod pointwise;
 mod reduced;
 mod weighted;
@@ -45,6 +46,7 @@ pub fn samples() -> Vec<Sample> {
     weighted::add(&mut list);
     attention::add(&mut list);
     large::add(&mut list);
+    images::add(&mut list);
     list.samples
 }
 

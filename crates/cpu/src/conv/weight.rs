@@ -14,13 +14,34 @@ use crate::memory::HostMemoryError;
 use crate::parallel;
 
 /// Images are summed in at most so many groups, each into a buffer of its own.
-const IMAGE_GROUPS: usize = 8;
+const IMAGE_GROUPS: usize = 16;
 /// Those buffers together stay below this many numbers where possible: 16 MB of f32.
 const PARTIAL_NUMEL: usize = 1 << 22;
 /// Pixels of a band: the turned `grad_output` of a band fits the second-level cache.
 const BAND_PIXELS: usize = 512;
 /// There are at least so many tasks where the channels allow.
 const TASKS: usize = 16;
+
+/// The order in which the pixels of a weight's gradient are added. Every number of it is the sum of groups of images, in order;
+/// that of a group is the sum of the bands of its images, in order; that of a band is one sum over its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightSums {
+    /// Images of a group; the last one may have fewer.
+    pub images: usize,
+    /// Rows of the output that a band has; the last one of an image may have fewer.
+    pub band_rows: usize,
+}
+
+impl WeightSums {
+    /// The order for a weight of `weight_numel` numbers, which is not empty, and outputs of `size`.
+    pub(super) fn of(batch: usize, weight_numel: usize, size: [usize; 2]) -> WeightSums {
+        let most = (PARTIAL_NUMEL / weight_numel).clamp(1, IMAGE_GROUPS);
+        WeightSums {
+            images: batch.div_ceil(batch.clamp(1, most)),
+            band_rows: BAND_PIXELS.div_ceil(size[1]).min(size[0]),
+        }
+    }
+}
 
 /// Computes the gradient.
 pub(super) fn backward_weight<T: Float>(
@@ -42,8 +63,7 @@ pub(super) fn backward_weight<T: Float>(
         return Ok(());
     }
 
-    let most = (PARTIAL_NUMEL / grad_weight.len()).clamp(1, IMAGE_GROUPS);
-    let images = shape.batch.div_ceil(shape.batch.min(most));
+    let WeightSums { images, band_rows } = WeightSums::of(shape.batch, grad_weight.len(), size);
     let image_groups = shape.batch.div_ceil(images);
     // More tasks, if there are too few, from splitting the channels: each copies its own into the slab.
     let chunks = TASKS
@@ -69,7 +89,6 @@ pub(super) fn backward_weight<T: Float>(
         step: shape.stride,
         taps,
     };
-    let band_rows = BAND_PIXELS.div_ceil(size[1]).min(size[0]);
     let slab = pass.slab(band_rows);
     // Where each pixel of a band lies in the slab.
     let mut pixels = Vec::with_capacity(band_rows * size[1]);

@@ -1,13 +1,17 @@
 //! Convolution over images: `conv2d`.
 
-use fireclay_core::{Error, Result, Shape};
+use std::ffi::CStr;
+
+use fireclay_core::{DType, Error, Result, Scalar, Shape};
 use fireclay_cpu::conv::{self, Conv2dShape};
+use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
-use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
@@ -82,6 +86,307 @@ fn geometry(
     Ok((shape, size))
 }
 
+/// The kernels of `conv.cu`.
+static KERNELS: Library = Library::new(include_str!("../../ptx/conv.ptx"));
+
+/// A kernel of which a block computes `rows` results by `cols` columns, and a thread `each` of them.
+#[derive(Debug)]
+struct TileKernel {
+    name: &'static CStr,
+    rows: usize,
+    cols: usize,
+    each: [usize; 2],
+}
+
+impl TileKernel {
+    const fn new(name: &'static CStr, [rows, cols]: [usize; 2], each: [usize; 2]) -> TileKernel {
+        TileKernel {
+            name,
+            rows,
+            cols,
+            each,
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.rows / self.each[0] * (self.cols / self.each[1])
+    }
+
+    fn tiles(&self, rows: usize, cols: usize) -> usize {
+        rows.div_ceil(self.rows) * cols.div_ceil(self.cols)
+    }
+
+    /// The one that is done first with `times` products of `rows` by `cols`, by a rough count of instructions.
+    fn best(
+        kernels: &'static [TileKernel],
+        rows: usize,
+        cols: usize,
+        times: usize,
+    ) -> &'static TileKernel {
+        let cost = |kernel: &&TileKernel| {
+            // Of a step of the sums: operands loaded from memory, from shared memory, and products.
+            let numel = kernel.rows * kernel.cols;
+            let loads = (kernel.rows + kernel.cols) * 10;
+            let block = loads + numel / kernel.each[0] + numel / kernel.each[1] + numel;
+            (kernel.tiles(rows, cols) * times).max(BLOCKS) * block
+        };
+        (kernels.iter().min_by_key(cost)).expect("there are kernels")
+    }
+}
+
+/// A device works on so many blocks at once, more or less.
+const BLOCKS: usize = 128;
+
+static CORRELATE_F32: [TileKernel; 5] = [
+    TileKernel::new(c"conv2d_128x128_f32", [128, 128], [8, 8]),
+    TileKernel::new(c"conv2d_64x128_f32", [64, 128], [8, 8]),
+    TileKernel::new(c"conv2d_64x64_f32", [64, 64], [4, 8]),
+    TileKernel::new(c"conv2d_32x128_f32", [32, 128], [8, 4]),
+    TileKernel::new(c"conv2d_16x256_f32", [16, 256], [4, 8]),
+];
+static CORRELATE_F64: [TileKernel; 2] = [
+    TileKernel::new(c"conv2d_64x64_f64", [64, 64], [4, 4]),
+    TileKernel::new(c"conv2d_16x128_f64", [16, 128], [4, 4]),
+];
+static WEIGHT_GRAD_F32: [TileKernel; 3] = [
+    TileKernel::new(c"conv2d_weight_grad_64x64_f32", [64, 64], [8, 4]),
+    TileKernel::new(c"conv2d_weight_grad_16x128_f32", [16, 128], [4, 4]),
+    TileKernel::new(c"conv2d_weight_grad_32x16_f32", [32, 16], [4, 4]),
+];
+static WEIGHT_GRAD_F64: [TileKernel; 2] = [
+    TileKernel::new(c"conv2d_weight_grad_32x64_f64", [32, 64], [4, 4]),
+    TileKernel::new(c"conv2d_weight_grad_16x16_f64", [16, 16], [2, 2]),
+];
+/// Up to so many results of a group are computed without tiles.
+const FEW: usize = 3;
+/// Threads of a block of the kernel for the weight's gradient with one result a group, and the taps that it sums.
+const FEW_THREADS: usize = 128;
+const FEW_TAPS: usize = 9;
+/// Bands of the weight's gradient are stored one by one, to be added afterwards, up to so many numbers.
+const STORED_NUMEL: usize = 1 << 24;
+
+/// A convolution as the kernels take it.
+struct OnDevice<'a, 'b> {
+    call: &'a CudaCall<'b>,
+    op: &'static str,
+    shape: Conv2dShape,
+    size: [usize; 2],
+}
+
+impl<'a, 'b> OnDevice<'a, 'b> {
+    /// # Errors
+    /// If places within an image of a group can't be counted in 32 bits, or the dtype has no kernels.
+    fn new(
+        call: &'a CudaCall<'b>,
+        op: &'static str,
+        (shape, size): (Conv2dShape, [usize; 2]),
+    ) -> Result<OnDevice<'a, 'b>> {
+        let fits = |dim: usize| {
+            let reach = shape.kernel[dim].saturating_mul(shape.dilation[dim]);
+            let input = [shape.height, shape.width][dim];
+            let sizes = [input, reach, shape.stride[dim], shape.padding[dim]];
+            sizes.iter().all(|&size| size < 1 << 27)
+        };
+        let image = |padding: [usize; 2]| {
+            (shape.height + 2 * padding[0] + 1).saturating_mul(shape.width + 2 * padding[1] + 1)
+        };
+        let channels = shape.in_channels.max(shape.out_channels) / shape.groups;
+        let weight = shape.weight_numel() / shape.groups;
+        let countable = fits(0)
+            && fits(1)
+            && image(shape.padding).saturating_mul(channels.max(1)) < 1 << 31
+            && weight < 1 << 31;
+        if !countable {
+            return Err(Error::argument(
+                op,
+                "images of 2^31 numbers in a group, or kernels that reach over 2^27 pixels, are more than the kernels of devices count",
+            )
+            .with_hint("split the channels, or convolve on the CPU: to(\"cpu\")"));
+        }
+        call.of_float(call.dtype(0), [c"", c""])?;
+        Ok(OnDevice {
+            call,
+            op,
+            shape,
+            size,
+        })
+    }
+
+    fn single(&self) -> bool {
+        self.call.dtype(0) == DType::F32
+    }
+
+    /// The numbers of the kernels' `Conv`: `weight_sums` are images, rows of a band, and whether bands are stored.
+    fn numbers(&self, backward: bool, weight_sums: [usize; 3]) -> Vec<u8> {
+        let shape = &self.shape;
+        let input = [shape.height, shape.width];
+        let per_group = [shape.in_channels, shape.out_channels].map(|all| all / shape.groups);
+        let taps = shape.kernel[0] * shape.kernel[1];
+        let ([source, result], [channels, results], weight_strides) = match backward {
+            false => {
+                let strides = [per_group[0] * taps, taps];
+                ([input, self.size], per_group, strides)
+            }
+            true => {
+                let [inputs, outputs] = per_group;
+                let strides = [taps, inputs * taps];
+                ([self.size, input], [outputs, inputs], strides)
+            }
+        };
+        let tap_step = |dim: usize| shape.stride[dim] / gcd(shape.stride[dim], shape.dilation[dim]);
+        let mut numbers = vec![shape.batch, shape.groups, channels, results];
+        let pairs = [
+            source,
+            result,
+            shape.kernel,
+            shape.stride,
+            shape.padding,
+            shape.dilation,
+            weight_strides,
+        ];
+        numbers.extend(pairs.into_iter().flatten());
+        numbers.extend([backward.into(), tap_step(0), tap_step(1)]);
+        numbers.extend(weight_sums);
+        (numbers.iter())
+            .flat_map(|&number| (number as i64).to_ne_bytes())
+            .collect()
+    }
+
+    /// The sums over channels and taps of the first input with the second one: the output, or the input's gradient if `backward`.
+    fn correlate(
+        &self,
+        backward: bool,
+        [source, weight, bias]: [Argument<'static>; 3],
+    ) -> Result<()> {
+        let (call, shape) = (self.call, &self.shape);
+        let input = [shape.height, shape.width];
+        // Passes over points of a grid: one for each remainder of the result's pixels by the stride.
+        let (all_results, result, steps) = match backward {
+            false => (shape.out_channels, self.size, [1, 1]),
+            true => (shape.in_channels, input, shape.stride),
+        };
+        let results = all_results / shape.groups;
+        let grid = [0, 1].map(|dim: usize| result[dim].div_ceil(steps[dim]));
+        let passes = steps[0].min(result[0]) * steps[1].min(result[1]);
+        let points = shape.batch * grid[0] * grid[1];
+        let bytes = self.numbers(backward, [0; 3]);
+        let numbers = Argument::Bytes(&bytes);
+        let arguments = [source, weight, bias, call.output(0), numbers];
+        if results <= FEW {
+            let kernel = if self.single() {
+                c"conv2d_few_f32"
+            } else {
+                c"conv2d_few_f64"
+            };
+            let count = passes * shape.groups * results * points;
+            // SAFETY: as below.
+            return unsafe { call.launch_threads(&KERNELS, kernel, count, &arguments) };
+        }
+        let kernels: &[TileKernel] = if self.single() {
+            &CORRELATE_F32
+        } else {
+            &CORRELATE_F64
+        };
+        let kernel = TileKernel::best(kernels, results, points, passes * shape.groups);
+        let blocks = passes * shape.groups * kernel.tiles(results, points);
+        // SAFETY: the kernels' parameters, the last of which has the 24 numbers of `Conv`; they read and write within the sizes
+        // of the operands, which are contiguous; the output rules saw to it that the sizes belong to one convolution.
+        unsafe {
+            let shape = [blocks, kernel.threads()];
+            call.launch(&KERNELS, kernel.name, shape, &arguments)
+        }
+    }
+
+    /// The gradient of the weight; inputs: image, gradient of the output.
+    fn weight_grad(&self) -> Result<()> {
+        let (call, shape) = (self.call, &self.shape);
+        let numel = shape.weight_numel();
+        if numel == 0 {
+            return Ok(());
+        }
+        if shape.batch == 0 {
+            return call.fill(Scalar::F64(0.0));
+        }
+        let sums = shape
+            .weight_sums()
+            .map_err(|error| Error::shape(self.op, error.to_string()))?;
+        let bands = self.size[0].div_ceil(sums.band_rows);
+        let groups_of_images = shape.batch.div_ceil(sums.images);
+        let taps = shape.kernel[0] * shape.kernel[1];
+        let channels = shape.in_channels / shape.groups;
+        let results = shape.out_channels / shape.groups;
+        if results == 1 {
+            let chunks = shape.groups * channels * taps.div_ceil(FEW_TAPS);
+            let parts = BLOCKS.div_ceil(chunks).clamp(1, shape.batch);
+            let images = shape.batch.div_ceil(parts);
+            let parts = shape.batch.div_ceil(images);
+            let kernel = match self.single() {
+                true => c"conv2d_weight_grad_few_f32",
+                false => c"conv2d_weight_grad_few_f64",
+            };
+            let launch = (kernel, [parts * chunks, FEW_THREADS]);
+            return self.add_up(launch, [images, 0, 0], [parts, parts]);
+        }
+        let fits = |parts: usize| parts.saturating_mul(numel) <= STORED_NUMEL;
+        let every_band = shape.batch * bands;
+        let most = match fits(every_band) {
+            true => every_band,
+            false => groups_of_images,
+        };
+        let kernels: &[TileKernel] = if self.single() {
+            &WEIGHT_GRAD_F32
+        } else {
+            &WEIGHT_GRAD_F64
+        };
+        let kernel = TileKernel::best(kernels, results, channels * taps, shape.groups * most);
+        let tiles = shape.groups * kernel.tiles(results, channels * taps);
+        let split = tiles * groups_of_images < BLOCKS && fits(every_band) && every_band > 1;
+        let parts = match split {
+            true => [every_band, sums.images * bands],
+            false => [groups_of_images, 1],
+        };
+        let launch = (kernel.name, [tiles * parts[0], kernel.threads()]);
+        self.add_up(launch, [sums.images, sums.band_rows, split.into()], parts)
+    }
+
+    /// Starts a kernel for parts of the weight's gradient, then adds them: runs of `together` parts, then those.
+    fn add_up(
+        &self,
+        (kernel, launch): (&'static CStr, [usize; 2]),
+        weight_sums: [usize; 3],
+        [parts, together]: [usize; 2],
+    ) -> Result<()> {
+        let (call, numel) = (self.call, self.shape.weight_numel());
+        let bytes = self.numbers(false, weight_sums);
+        let operands = |to: Argument<'static>| [call.input(0), call.input(1), to];
+        let run = |to: Argument<'static>| {
+            let mut arguments = operands(to).to_vec();
+            arguments.push(Argument::Bytes(&bytes));
+            // SAFETY: as in `correlate`; there is room for every part of the weight's gradient.
+            unsafe { call.launch(&KERNELS, kernel, launch, &arguments) }
+        };
+        if parts == 1 {
+            return run(call.output(0));
+        }
+        let scratch = call.scratch(parts * numel, call.dtype(0))?;
+        let partial = Argument::Address(scratch.address());
+        run(partial)?;
+        let kernel = match self.single() {
+            true => c"conv2d_add_parts_f32",
+            false => c"conv2d_add_parts_f64",
+        };
+        let numbers = [numel, parts, together].map(|number| Argument::U64(number as u64));
+        let [count, parts, together] = numbers;
+        let arguments = [partial, call.output(0), count, parts, together];
+        // SAFETY: the kernel's parameters; it reads the parts and writes the output, which are as long.
+        unsafe { call.launch_threads(&KERNELS, kernel, numel, &arguments) }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// Inputs: image, weight, maybe bias.
 #[derive(Clone, Copy, Debug)]
 struct Conv2d(Conv2dOptions);
@@ -124,6 +429,20 @@ impl Op for Conv2d {
                 .map_err(out_of_host_memory)?;
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (input, weight) = (call.layout(0).shape(), call.layout(1).shape());
+        let conv = OnDevice::new(&call, "conv2d", geometry("conv2d", self.0, input, weight)?)?;
+        let bias = match call.inputs() > 2 {
+            true => call.input(2),
+            false => Argument::Address(0),
+        };
+        conv.correlate(false, [call.input(0), call.input(1), bias])
     }
 
     fn saves(&self) -> Saves {
@@ -192,6 +511,17 @@ impl Op for Conv2dInputGrad {
         Ok(())
     }
 
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let op = self.name();
+        let shapes = geometry(op, self.options, &self.shape, call.layout(0).shape())?;
+        let operands = [call.input(1), call.input(0), Argument::Address(0)];
+        OnDevice::new(&call, op, shapes)?.correlate(true, operands)
+    }
+
     fn saves(&self) -> Saves {
         Saves::INPUTS
     }
@@ -251,6 +581,16 @@ impl Op for Conv2dWeightGrad {
                 .map_err(out_of_host_memory)?;
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let op = self.name();
+        let shapes = geometry(op, self.options, call.layout(0).shape(), &self.shape)?;
+        OnDevice::new(&call, op, shapes)?.weight_grad()
     }
 
     fn saves(&self) -> Saves {

@@ -1,17 +1,176 @@
 //! Pooling over images: `max_pool2d`, `avg_pool2d`, `adaptive_avg_pool2d`.
 
+use std::ffi::CStr;
+
 use fireclay_core::{DType, Error, Result, Shape};
 use fireclay_cpu::pool::{
     self, AveragePool2dShape, Pool2dShape, adaptive_avg_pool2d, adaptive_avg_pool2d_backward,
 };
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
+
+/// The kernels of `pool.cu`, the threads of a block, and the bytes of its shared memory.
+static KERNELS: Library = Library::new(include_str!("../../ptx/pool.ptx"));
+const THREADS: usize = 256;
+const SHARED_BYTES: usize = 32768;
+/// A block writes about so many numbers, where small planes allow.
+const BLOCK_NUMEL: usize = 2048;
+
+/// Windows over planes as `pool.cu` takes them. Pairs are (height, width).
+struct OnDevice {
+    windows: Pool2dShape,
+    output: [usize; 2],
+    divisor: usize,
+    count_padding: bool,
+    /// Whether the windows are of a fixed size; else they cover the input evenly.
+    fixed: bool,
+}
+
+impl OnDevice {
+    fn fixed(op: &'static str, windows: Pool2dShape) -> Result<OnDevice> {
+        let output = windows
+            .output_size()
+            .map_err(|error| Error::shape(op, error.to_string()))?;
+        Ok(OnDevice {
+            windows,
+            output,
+            divisor: 0,
+            count_padding: false,
+            fixed: true,
+        })
+    }
+
+    fn average(op: &'static str, shape: &AveragePool2dShape) -> Result<OnDevice> {
+        Ok(OnDevice {
+            divisor: shape.divisor_override.unwrap_or(0),
+            count_padding: shape.count_include_pad,
+            ..OnDevice::fixed(op, shape.window)?
+        })
+    }
+
+    fn fitted(planes: usize, [height, width]: [usize; 2], output: [usize; 2]) -> OnDevice {
+        let windows = Pool2dShape {
+            planes,
+            height,
+            width,
+            kernel: [1, 1],
+            stride: [1, 1],
+            padding: [0, 0],
+            dilation: [1, 1],
+            ceil_mode: false,
+        };
+        OnDevice {
+            windows,
+            output,
+            divisor: 0,
+            count_padding: false,
+            fixed: false,
+        }
+    }
+
+    /// Rows of what is read that `rows` rows of what is written need at most.
+    fn rows_read(&self, rows: usize, backward: bool) -> usize {
+        let (input, output) = (self.windows.height, self.output[0]);
+        let reach = (self.windows.kernel[0] - 1) * self.windows.dilation[0];
+        let stride = self.windows.stride[0];
+        match (self.fixed, backward) {
+            (true, false) => ((rows - 1) * stride + reach + 1).min(input),
+            (true, true) => ((rows - 1 + reach) / stride + 1).min(output),
+            (false, false) => ((rows * input).div_ceil(output) + 1).min(input),
+            (false, true) => ((rows * output).div_ceil(input) + 1).min(output),
+        }
+    }
+
+    /// Starts a kernel that writes the output, or the input's gradient if `backward`; what it reads takes `size` bytes a number.
+    fn launch(
+        &self,
+        call: &CudaCall<'_>,
+        op: &'static str,
+        names: [&'static CStr; 2],
+        (backward, size): (bool, usize),
+        operands: &[Argument<'_>],
+    ) -> Result<()> {
+        let windows = &self.windows;
+        let input = [windows.height, windows.width];
+        // Places and what the kernels compute of them are 32-bit numbers.
+        let fits = |dim: usize| {
+            let sizes = [
+                input[dim],
+                self.output[dim],
+                windows.kernel[dim].saturating_mul(windows.dilation[dim]),
+                windows.stride[dim],
+                windows.padding[dim],
+            ];
+            sizes.iter().all(|&size| size < 1 << 28)
+        };
+        let countable = |[height, width]: [usize; 2]| height * width < 1 << 31;
+        if !(fits(0) && fits(1) && countable(input) && countable(self.output)) {
+            return Err(Error::argument(
+                op,
+                "planes of 2^31 numbers, or windows of 2^28 places, are more than the kernels of devices count",
+            )
+            .with_hint("pool on the CPU: to(\"cpu\")"));
+        }
+        let (read, written) = match backward {
+            false => (input, self.output),
+            true => (self.output, input),
+        };
+        if windows.planes * written[0] * written[1] == 0 {
+            return Ok(());
+        }
+        let room = SHARED_BYTES / size;
+        let fits = |rows: usize| self.rows_read(rows, backward) * read[1] < room;
+        let (rows, together) = if fits(written[0]) {
+            let pitch = (self.rows_read(written[0], backward) * read[1]) | 1;
+            let enough = BLOCK_NUMEL.div_ceil(written[0] * written[1]);
+            (written[0], enough.min(room / pitch))
+        } else {
+            // The most rows that fit: a band reads some rows that its neighbour reads too.
+            let (mut most, mut too_many) = (0, written[0]);
+            while too_many - most > 1 {
+                let rows = (most + too_many) / 2;
+                *if fits(rows) { &mut most } else { &mut too_many } = rows;
+            }
+            (most, 1)
+        };
+        let staged = rows > 0;
+        let rows = match staged {
+            true => rows,
+            false => BLOCK_NUMEL.div_ceil(written[1]).min(written[0]),
+        };
+        let pairs = [
+            input,
+            self.output,
+            windows.kernel,
+            windows.stride,
+            windows.padding,
+            windows.dilation,
+        ];
+        let mut numbers = vec![windows.planes];
+        numbers.extend(pairs.into_iter().flatten());
+        let flags = [self.count_padding.into(), rows, together, staged.into()];
+        numbers.push(self.divisor);
+        numbers.extend(flags);
+        let bytes: Vec<u8> = (numbers.iter())
+            .flat_map(|&number| (number as i64).to_ne_bytes())
+            .collect();
+        let mut arguments = operands.to_vec();
+        arguments.push(Argument::Bytes(&bytes));
+        let kernel = call.of_float(call.dtype(0), names)?;
+        let blocks = windows.planes.div_ceil(together) * written[0].div_ceil(rows);
+        // SAFETY: the kernels' parameters, the last of which has the 18 numbers of `Pooling`; they read and write within the
+        // planes, which the operands have by the ops' output rules.
+        unsafe { call.launch(&KERNELS, kernel, [blocks, THREADS], &arguments) }
+    }
+}
 
 /// The window of [`Tensor::max_pool2d`]. Pairs are (height, width).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +283,21 @@ impl Op for MaxPool2d {
         Ok(())
     }
 
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (window, _) = self.0.over(self.name(), call.layout(0).shape())?;
+        OnDevice::fixed(self.name(), window)?.launch(
+            &call,
+            self.name(),
+            [c"max_pool2d_f32", c"max_pool2d_f64"],
+            (false, call.dtype(0).size()),
+            &[call.input(0), call.output(0), call.output(1)],
+        )
+    }
+
     fn saves(&self) -> Saves {
         Saves::NONE.and_outputs(&[1])
     }
@@ -165,6 +339,22 @@ impl Op for MaxPool2dGrad {
             pool::max_pool2d_backward::<T>(&window, call.input(0), call.input(1), call.output(0));
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (window, _) = self.window.over(self.name(), &self.shape)?;
+        OnDevice::fixed(self.name(), window)?.launch(
+            &call,
+            self.name(),
+            [c"max_pool2d_grad_f32", c"max_pool2d_grad_f64"],
+            // A number and its place.
+            (true, call.dtype(0).size() + size_of::<i32>()),
+            &[call.input(0), call.input(1), call.output(0)],
+        )
     }
 
     fn saves(&self) -> Saves {
@@ -213,6 +403,21 @@ impl Op for AveragePool2d {
         Ok(())
     }
 
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (window, _) = self.0.window.over(self.name(), call.layout(0).shape())?;
+        OnDevice::average(self.name(), &self.0.shape(window))?.launch(
+            &call,
+            self.name(),
+            [c"avg_pool2d_f32", c"avg_pool2d_f64"],
+            (false, call.dtype(0).size()),
+            &[call.input(0), call.output(0)],
+        )
+    }
+
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
         let op = AveragePool2dGrad {
             window: self.0,
@@ -249,6 +454,21 @@ impl Op for AveragePool2dGrad {
             pool::avg_pool2d_backward::<T>(&self.window.shape(window), call.input(0), call.output(0));
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let (window, _) = self.window.window.over(self.name(), &self.shape)?;
+        OnDevice::average(self.name(), &self.window.shape(window))?.launch(
+            &call,
+            self.name(),
+            [c"avg_pool2d_grad_f32", c"avg_pool2d_grad_f64"],
+            (true, call.dtype(0).size()),
+            &[call.input(0), call.output(0)],
+        )
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
@@ -316,6 +536,31 @@ impl Op for AdaptiveAvgPool2d {
             }
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Contiguous
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let image = self.of.as_ref().unwrap_or(call.layout(0).shape());
+        let ndim = image.ndim();
+        let planes = image[..ndim - 2].iter().product();
+        let size = [image[ndim - 2], image[ndim - 1]];
+        let names = match self.of {
+            None => [c"adaptive_avg_pool2d_f32", c"adaptive_avg_pool2d_f64"],
+            Some(_) => [
+                c"adaptive_avg_pool2d_grad_f32",
+                c"adaptive_avg_pool2d_grad_f64",
+            ],
+        };
+        OnDevice::fitted(planes, size, self.size).launch(
+            &call,
+            self.name(),
+            names,
+            (self.of.is_some(), call.dtype(0).size()),
+            &[call.input(0), call.output(0)],
+        )
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {

@@ -1,14 +1,11 @@
 //! Samples of matrix products, layers and losses.
 
-use fireclay_tensor::{
-    AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, Pool2d, Reduction, Tensor,
-};
+use fireclay_tensor::{BatchNorm, CrossEntropy, Reduction, Tensor};
 
 use super::List;
 
 pub(super) fn add(list: &mut List) {
     products(list);
-    images(list);
     norms(list);
     losses(list);
 }
@@ -41,54 +38,12 @@ fn products(list: &mut List) {
     list.add("linear", vec![x, weight], |x| x[0].linear(&x[1], None));
 }
 
-fn images(list: &mut List) {
-    let (x, weight, bias) = (
-        list.plain(&[2, 2, 4, 3]),
-        list.plain(&[2, 1, 2, 2]),
-        list.plain(&[2]),
-    );
-    let grouped = Conv2dOptions {
-        stride: [2, 1],
-        padding: [1, 1],
-        dilation: [1, 2],
-        groups: 2,
-    };
-    list.add("conv2d", vec![x.clone(), weight, bias], move |x| {
-        x[0].conv2d(&x[1], Some(&x[2]), grouped)
-    });
-    let full = list.plain(&[1, 2, 3, 2]);
-    list.add("conv2d", vec![x.clone(), full], |x| {
-        x[0].conv2d(&x[1], None, Conv2dOptions::default())
-    });
-    let window = Pool2d {
-        stride: [1, 1],
-        padding: [1, 0],
-        ..Pool2d::new([2, 2])
-    };
-    let average = AvgPool2d {
-        window,
-        count_include_pad: false,
-        divisor_override: None,
-    };
-    list.add("max_pool2d", vec![x.clone()], move |x| {
-        x[0].max_pool2d(window)
-    });
-    list.add("avg_pool2d", vec![x.clone()], move |x| {
-        x[0].avg_pool2d(average)
-    });
-    list.add("avg_pool2d", vec![x.clone()], |x| {
-        x[0].avg_pool2d(AvgPool2d::new([2, 3]))
-    });
-    list.add("adaptive_avg_pool2d", vec![x.clone()], |x| {
-        x[0].adaptive_avg_pool2d([3, 2])
-    });
+fn norms(list: &mut List) {
+    let x = list.plain(&[2, 2, 4, 3]);
     list.add("dropout", vec![x], |x| {
         fireclay_tensor::manual_seed(3);
         x[0].dropout(0.4, true)
     });
-}
-
-fn norms(list: &mut List) {
     let (x, weight, bias) = (
         list.plain(&[4, 2, 3]),
         list.plain(&[2, 3]),
