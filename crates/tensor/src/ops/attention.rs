@@ -302,7 +302,7 @@ impl Tensor {
     /// query `[.., heads, L, E]`, with key `[.., kv_heads, S, E]` and value `[.., kv_heads, S, Ev]` it gives `[.., heads, L, Ev]`.
     ///
     /// The scores are never in memory as a whole, except where the mask wants a gradient, where the gradient is differentiated again, or
-    /// with dropout. A query that sees no key gives 0.
+    /// with dropout or on a device (so far). A query that sees no key gives 0.
     #[track_caller]
     pub fn scaled_dot_product_attention(
         &self,
@@ -333,11 +333,16 @@ impl Tensor {
             causal: options.is_causal,
             scale: options.scale.unwrap_or(1.0 / width.sqrt()),
         };
-        if options.dropout_p > 0.0 {
+        // On a device there is no fused kernel yet.
+        if options.dropout_p > 0.0 || !query.device().is_cpu() {
             let kv_heads = key.shape()[1];
             let [q, k] = [grouped(&query, kv_heads)?, grouped(&key, kv_heads)?];
             let weights = op.weights(&q, &k, mask.as_ref())?;
-            let dropped = weights.dropout(options.dropout_p, true)?;
+            let dropped = if options.dropout_p > 0.0 {
+                weights.dropout(options.dropout_p, true)?
+            } else {
+                weights
+            };
             let result = dropped.matmul(&grouped(&value, kv_heads)?)?;
             return result.reshape_to(&shape)?.to_dtype(query.dtype());
         }
