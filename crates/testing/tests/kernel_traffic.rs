@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fireclay_tensor::{CrossEntropy, DType, Device, Result, Tensor, manual_seed};
+use fireclay_tensor::{
+    BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Pool2d, Result, Tensor, manual_seed,
+};
 use fireclay_testing::devices::{machine, virtual_cuda};
 use virtual_gpu::machine::KernelCounters;
 
@@ -201,8 +203,8 @@ const CASES: &[Case] = &[
     case!("softmax [256, 1000] f32", most 1.1, |device| {
         forward(vec![numbers(device, &[256, 1000], F32)?], |x| x[0].softmax(-1))
     }),
-    case!("softmax [256, 1000] bf16", most 1.1, |device| {
-        forward(vec![numbers(device, &[256, 1000], BF16)?], |x| x[0].softmax(-1))
+    case!("softmax [256, 1024] bf16", most 1.1, |device| {
+        forward(vec![numbers(device, &[256, 1024], BF16)?], |x| x[0].softmax(-1))
     }),
     case!("log_softmax [256, 1000] f32, backward", most 1.1, |device| {
         let x = numbers(device, &[256, 1000], F32)?;
@@ -236,4 +238,68 @@ const CASES: &[Case] = &[
     case!("argmax [256, 1000] f32", most 1.1, |device| {
         forward(vec![numbers(device, &[256, 1000], F32)?], |x| x[0].argmax(1, false))
     }),
+    case!("layer_norm [512, 768] f32", most 1.1, |device| {
+        forward(of_norm(device, F32)?, |x| x[0].layer_norm(&[768], Some(&x[1]), Some(&x[2]), 1e-5))
+    }),
+    case!("layer_norm [512, 768] bf16", most 1.1, |device| {
+        forward(of_norm(device, BF16)?, |x| x[0].layer_norm(&[768], Some(&x[1]), Some(&x[2]), 1e-5))
+    }),
+    case!("layer_norm [512, 768] f32, backward", most 1.1, |device| {
+        let op = |x: &[Tensor]| x[0].layer_norm(&[768], Some(&x[1]), Some(&x[2]), 1e-5);
+        backward(of_norm(device, F32)?, op, |x, _| 3 * nbytes(&x[0]))
+    }),
+    case!("batch_norm [16, 32, 28, 28] f32", most 1.1, |device| {
+        forward(of_images(device)?, batch_norm)
+    }),
+    case!("batch_norm [16, 32, 28, 28] f32, backward", most 1.1, |device| {
+        backward(of_images(device)?, batch_norm, |x, _| 3 * nbytes(&x[0]))
+    }),
+    case!("max_pool2d [16, 32, 28, 28] f32, 2 x 2", most 1.1, |device| {
+        forward(vec![numbers(device, &[16, 32, 28, 28], F32)?], |x| x[0].max_pool2d(Pool2d::new([2, 2])))
+    }),
+    case!("max_pool2d [16, 32, 28, 28] f32, 2 x 2, backward", most 1.1, |device| {
+        let x = numbers(device, &[16, 32, 28, 28], F32)?;
+        // The places of the maxima are read too.
+        backward(vec![x], |x| x[0].max_pool2d(Pool2d::new([2, 2])), |x, y| nbytes(&x[0]) + 3 * nbytes(y))
+    }),
+    case!("conv2d [8, 32, 28, 28] * [64, 32, 3, 3] f32", most 2.0, no conflicts, |device| {
+        forward(of_conv(device)?, conv)
+    }),
+    case!("conv2d [8, 32, 28, 28] * [64, 32, 3, 3] f32, backward", most 2.0, no conflicts, |device| {
+        backward(of_conv(device)?, conv, |x, y| 2 * (nbytes(&x[0]) + nbytes(&x[1]) + nbytes(y)))
+    }),
 ];
+
+/// A batch of rows with weight and bias.
+fn of_norm(device: Device, dtype: DType) -> Result<Vec<Tensor>> {
+    let of = |shape: &[usize]| numbers(device, shape, dtype);
+    Ok(vec![of(&[512, 768])?, of(&[768])?, of(&[768])?])
+}
+
+/// Images with weight and bias for each channel.
+fn of_images(device: Device) -> Result<Vec<Tensor>> {
+    let of = |shape: &[usize]| numbers(device, shape, F32);
+    Ok(vec![of(&[16, 32, 28, 28])?, of(&[32])?, of(&[32])?])
+}
+
+fn batch_norm(x: &[Tensor]) -> Result<Tensor> {
+    x[0].batch_norm(BatchNorm {
+        weight: Some(&x[1]),
+        bias: Some(&x[2]),
+        ..Default::default()
+    })
+}
+
+/// Images and the weight of a convolution.
+fn of_conv(device: Device) -> Result<Vec<Tensor>> {
+    let of = |shape: &[usize]| numbers(device, shape, F32);
+    Ok(vec![of(&[8, 32, 28, 28])?, of(&[64, 32, 3, 3])?])
+}
+
+fn conv(x: &[Tensor]) -> Result<Tensor> {
+    let options = Conv2dOptions {
+        padding: [1, 1],
+        ..Default::default()
+    };
+    x[0].conv2d(&x[1], None, options)
+}
