@@ -15,7 +15,9 @@ pub mod random;
 pub mod reduce;
 pub(crate) mod row;
 pub(crate) mod row_kernels;
+pub mod scan;
 pub mod softmax;
+pub mod sort;
 pub mod unary;
 pub mod view;
 
@@ -44,7 +46,9 @@ pub fn others() -> Vec<Box<dyn Op>> {
         pool::ops(),
         random::ops(),
         reduce::ops(),
+        scan::ops(),
         softmax::ops(),
+        sort::ops(),
         view::ops(),
     ]
     .into_iter()

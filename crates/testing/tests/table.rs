@@ -150,6 +150,8 @@ fn autocast_classes_are_pytorchs() {
         "layer_norm",
         "group_norm",
         "rms_norm",
+        "cumsum",
+        "cumprod",
         "softmax",
         "log_softmax",
         "sum",

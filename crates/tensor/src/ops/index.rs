@@ -37,11 +37,13 @@ macro_rules! match_number {
     };
 }
 
+pub(super) use match_number;
+
 /// The kernels of `index.cu`.
 static KERNELS: Library = fireclay_cuda::library!("index");
 
 /// The kernel that reads elements of these many bytes.
-fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {
+pub(super) fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {
     names[dtype.size().ilog2().min(3) as usize]
 }
 

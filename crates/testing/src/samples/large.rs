@@ -1,6 +1,6 @@
 //! Samples of shapes that are hard for kernels of a device: longer than a warp's or a block's share, of odd lengths, empty.
 
-use fireclay_tensor::{BatchNorm, CrossEntropy};
+use fireclay_tensor::{BatchNorm, CrossEntropy, DType};
 
 use super::List;
 
@@ -8,6 +8,7 @@ pub(super) fn add(list: &mut List) {
     norms(list);
     softmax(list);
     losses(list);
+    sorted(list);
 }
 
 fn norms(list: &mut List) {
@@ -91,5 +92,53 @@ fn losses(list: &mut List) {
         list.add_large("cross_entropy", vec![x, targets], |x| {
             x[0].cross_entropy(&x[1], CrossEntropy::default())
         });
+    }
+}
+
+fn sorted(list: &mut List) {
+    for dim in [0, 1, -1] {
+        let x = list.plain(&[2, 3, 4]);
+        list.add("sort", vec![x.clone()], move |x| {
+            Ok(x[0].sort(dim, dim == 0)?.0)
+        });
+        list.add("topk", vec![x.clone()], move |x| {
+            Ok(x[0].topk(2, dim, dim != 1)?.0)
+        });
+        list.add("max_dim", vec![x.clone()], move |x| {
+            Ok(x[0].max_dim(dim, dim == 0)?.0)
+        });
+        list.add("min_dim", vec![x.clone()], move |x| {
+            Ok(x[0].min_dim(dim, dim == 0)?.0)
+        });
+        list.add("cumsum", vec![x.clone()], move |x| x[0].cumsum(dim));
+        list.add("cumprod", vec![x], move |x| x[0].cumprod(dim));
+    }
+    // A chunk, one more, several, and an odd number of them; also with many equal numbers.
+    for (rows, cols) in [
+        (3, 1),
+        (2, 67),
+        (1, 1024),
+        (2, 1025),
+        (1, 3000),
+        (0, 5),
+        (3, 0),
+    ] {
+        let x = list.many(&[rows, cols]);
+        let whole = list.draw.ints(&[rows, cols], -3, 3);
+        let whole = whole.to_dtype(DType::F64).expect("a cast");
+        list.add_large("sort", vec![x.clone()], |x| Ok(x[0].sort(-1, true)?.0));
+        list.add_stepped("argsort", vec![x.clone()], |x| x[0].argsort(-1, false));
+        list.add_stepped("argsort", vec![whole.clone()], |x| x[0].argsort(-1, true));
+        let k = cols.min(5);
+        list.add_large("topk", vec![x.clone()], move |x| {
+            Ok(x[0].topk(k, -1, true)?.0)
+        });
+        list.add_stepped("topk", vec![whole.clone()], move |x| {
+            Ok(x[0].topk(k, -1, false)?.1)
+        });
+        list.add_large("cumsum", vec![x.clone()], |x| x[0].cumsum(-1));
+        list.add_large("cumprod", vec![x], |x| x[0].cumprod(-1));
+        list.add_stepped("cumsum", vec![whole.clone()], |x| x[0].cumsum(-1));
+        list.add_stepped("cumprod", vec![whole], |x| x[0].cumprod(-1));
     }
 }
