@@ -16,6 +16,7 @@ pub mod reduce;
 pub(crate) mod row;
 pub(crate) mod row_kernels;
 pub mod scan;
+pub mod scatter;
 pub mod softmax;
 pub mod sort;
 pub mod unary;
@@ -47,6 +48,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         random::ops(),
         reduce::ops(),
         scan::ops(),
+        scatter::ops(),
         softmax::ops(),
         sort::ops(),
         view::ops(),

@@ -432,6 +432,12 @@ fn an_index_out_of_range_is_an_error_of_the_next_wait() {
         |x: &Tensor, bad: &Tensor| x.gather(0, &bad.unsqueeze(1)?),
         |x: &Tensor, bad: &Tensor| x.index_add(0, bad, x),
         |x: &Tensor, bad: &Tensor| x.scatter_add(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
+        |x: &Tensor, bad: &Tensor| x.scatter(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
+        |x: &Tensor, bad: &Tensor| x.index(&[bad]),
+        |x: &Tensor, bad: &Tensor| x.index_put(&[bad], x, false),
+        |x: &Tensor, bad: &Tensor| {
+            x.index_put(&[bad, bad], &x.select(0, 0)?.narrow(0, 0, 1)?, true)
+        },
     ] {
         let error = call(&x, &bad).unwrap().to_vec::<f32>().unwrap_err();
         assert!(

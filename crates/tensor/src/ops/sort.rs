@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use fireclay_core::{DType, Error, Result, Scalar, resolve_dim};
-use fireclay_cuda::{Argument, Library};
+use fireclay_cuda::{Argument, DeviceBuffer, Library};
 use smallvec::smallvec;
 
 use super::float::kernel_of;
@@ -93,50 +93,13 @@ impl Op for Sort {
             "sort_chunks",
             [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16", I64 "i64", I32 "i32", I16 "i16", I8 "i8", U8 "u8", Bool "u8"]
         );
-        // The shape of the sorted runs in memory: how many a row has, the places of each, the entries of the last.
-        let mut runs = cols.div_ceil(CHUNK);
-        let mut run = keep.min(CHUNK);
-        let mut last = keep.min(cols - (runs - 1) * CHUNK);
-        let numbers = |runs: usize, run: usize, last: usize| {
-            [rows, runs, run, last, keep, cols, 0, 0].map(|number| number as i64)
-        };
-        let scratch = |count: usize| -> Result<_> {
-            Ok((
-                call.scratch(count, DType::I64)?,
-                call.scratch(count, DType::I32)?,
-            ))
-        };
-        let (mut keys, mut places) = scratch(rows * runs * run)?;
-        let threads = cols.min(CHUNK).next_power_of_two().max(64) / 2;
-        let arguments = [
+        let places = sorted_places(
+            &call,
+            kernel,
             call.input(0),
-            Argument::Address(keys.address()),
-            Argument::Address(places.address()),
-            Argument::Numbers(&numbers(runs, run, last)),
-            Argument::U32(u32::from(self.descending)),
-        ];
-        // SAFETY: the kernel's parameters; there is room for the runs, and a block's threads are half of what it sorts.
-        unsafe { call.launch(&KERNELS, kernel, [rows * runs, threads], &arguments)? };
-        while runs > 1 {
-            let to_run = keep.min(2 * run);
-            let (to_keys, to_places) = scratch(rows * runs.div_ceil(2) * to_run)?;
-            let arguments = [
-                Argument::Address(keys.address()),
-                Argument::Address(places.address()),
-                Argument::Address(to_keys.address()),
-                Argument::Address(to_places.address()),
-                Argument::Numbers(&numbers(runs, run, last)),
-                Argument::U64(to_run as u64),
-            ];
-            // SAFETY: the kernel's parameters; there is room for the merged runs.
-            unsafe {
-                call.launch_threads(&KERNELS, c"sort_merge", rows * runs * run, &arguments)?;
-            }
-            let alone = if runs.is_multiple_of(2) { run } else { 0 };
-            last = to_run.min(alone + last);
-            (keys, places) = (to_keys, to_places);
-            (runs, run) = (runs.div_ceil(2), to_run);
-        }
+            [rows, cols, keep],
+            self.descending,
+        )?;
         let names = [
             c"sort_finish_1",
             c"sort_finish_2",
@@ -167,6 +130,62 @@ impl Op for Sort {
         let grad = dispatch::call_one(Unsort { cols }, &[grad, &context.output(1)?])?;
         Ok(smallvec![Some(grad)])
     }
+}
+
+/// The places of the `keep` first elements of each row in their order, as u32: `rows` of `cols` numbers lie at `from`, of the
+/// dtype of the kernel.
+pub(super) fn sorted_places(
+    call: &CudaCall<'_>,
+    kernel: &'static CStr,
+    from: Argument<'static>,
+    [rows, cols, keep]: [usize; 3],
+    descending: bool,
+) -> Result<DeviceBuffer> {
+    // The shape of the sorted runs in memory: how many a row has, the places of each, the entries of the last.
+    let mut runs = cols.div_ceil(CHUNK);
+    let mut run = keep.min(CHUNK);
+    let mut last = keep.min(cols - (runs - 1) * CHUNK);
+    let numbers = |runs: usize, run: usize, last: usize| {
+        [rows, runs, run, last, keep, cols, 0, 0].map(|number| number as i64)
+    };
+    let scratch = |count: usize| -> Result<_> {
+        Ok((
+            call.scratch(count, DType::I64)?,
+            call.scratch(count, DType::I32)?,
+        ))
+    };
+    let (mut keys, mut places) = scratch(rows * runs * run)?;
+    let threads = cols.min(CHUNK).next_power_of_two().max(64) / 2;
+    let arguments = [
+        from,
+        Argument::Address(keys.address()),
+        Argument::Address(places.address()),
+        Argument::Numbers(&numbers(runs, run, last)),
+        Argument::U32(u32::from(descending)),
+    ];
+    // SAFETY: the kernel's parameters; there is room for the runs, and a block's threads are half of what it sorts.
+    unsafe { call.launch(&KERNELS, kernel, [rows * runs, threads], &arguments)? };
+    while runs > 1 {
+        let to_run = keep.min(2 * run);
+        let (to_keys, to_places) = scratch(rows * runs.div_ceil(2) * to_run)?;
+        let arguments = [
+            Argument::Address(keys.address()),
+            Argument::Address(places.address()),
+            Argument::Address(to_keys.address()),
+            Argument::Address(to_places.address()),
+            Argument::Numbers(&numbers(runs, run, last)),
+            Argument::U64(to_run as u64),
+        ];
+        // SAFETY: the kernel's parameters; there is room for the merged runs.
+        unsafe {
+            call.launch_threads(&KERNELS, c"sort_merge", rows * runs * run, &arguments)?;
+        }
+        let alone = if runs.is_multiple_of(2) { run } else { 0 };
+        last = to_run.min(alone + last);
+        (keys, places) = (to_keys, to_places);
+        (runs, run) = (runs.div_ceil(2), to_run);
+    }
+    Ok(places)
 }
 
 /// Rows of zeros with elements at the places of the last dimension that indices name, of which no two of a row are equal; inputs:
