@@ -1,6 +1,8 @@
 //! Running sums and products of rows.
 //!
-//! Note [Order of a scan]: a row is cut into chunks of [`CHUNK`], a chunk into segments of [`SEGMENT`]. Elements are combined from
+//! Note [Order of a scan]
+//!
+//! A row is cut into chunks of [`CHUNK`], a chunk into segments of [`SEGMENT`]. Elements are combined from
 //! the first to the last of their segment, segments from the first to the last of their chunk, chunks from the first to the
 //! last; an element of the result combines these three. So results depend on the shape alone, and a device can do segments and
 //! chunks side by side (`scan.cu`).
