@@ -434,10 +434,7 @@ impl Channels {
 
     /// Fills tables `[channels, chunks]` with what `sums` gives for each chunk: its channel, its first image, and a function
     /// that sums over it a function of places.
-    fn tables<const N: usize>(
-        self,
-        sums: impl Fn(&Chunk) -> [f64; N] + Sync,
-    ) -> [Vec<f64>; N] {
+    fn tables<const N: usize>(self, sums: impl Fn(&Chunk) -> [f64; N] + Sync) -> [Vec<f64>; N] {
         let chunks = self.chunks();
         let mut tables = [(); N].map(|()| vec![0.0; self.channels * chunks]);
         let parts = tables.each_mut().map(|table| Parts::new(table));
