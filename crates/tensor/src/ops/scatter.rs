@@ -427,7 +427,7 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
         Box::new(Scatter { dim: 0 }),
         Box::new(PutRows),
         Box::new(IndexPlaces {
-            name: "index_put",
+            name: "index",
             dim: 0,
             size: 0,
         }),
