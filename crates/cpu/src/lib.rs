@@ -20,5 +20,7 @@ pub mod pool;
 pub mod program;
 pub mod random;
 pub mod reduce;
+pub mod scan;
 pub mod softmax;
+pub mod sort;
 pub(crate) mod vectorize;

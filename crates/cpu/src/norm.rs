@@ -434,10 +434,7 @@ impl Channels {
 
     /// Fills tables `[channels, chunks]` with what `sums` gives for each chunk: its channel, its first image, and a function
     /// that sums over it a function of places.
-    fn tables<T: Float, const N: usize>(
-        self,
-        sums: impl Fn(&Chunk) -> [f64; N] + Sync,
-    ) -> [Vec<f64>; N] {
+    fn tables<const N: usize>(self, sums: impl Fn(&Chunk) -> [f64; N] + Sync) -> [Vec<f64>; N] {
         let chunks = self.chunks();
         let mut tables = [(); N].map(|()| vec![0.0; self.channels * chunks]);
         let parts = tables.each_mut().map(|table| Parts::new(table));
@@ -520,7 +517,7 @@ impl Chunk {
 
 /// Mean and biased variance of each channel.
 fn channel_moments<T: Float>(x: &[T], sizes: Channels) -> Vec<[f64; 2]> {
-    let [sums, squares] = sizes.tables::<T, 2>(
+    let [sums, squares] = sizes.tables::<2>(
         #[inline(always)]
         |chunk| {
             let sum = chunk.sum([x], |_, [x]| x);
@@ -554,7 +551,7 @@ fn channel_gradients<T: Float>(
     sizes: Channels,
     statistic: impl Fn(usize, usize) -> [T; 2] + Sync,
 ) -> [Vec<f64>; 2] {
-    let tables = sizes.tables::<T, 2>(
+    let tables = sizes.tables::<2>(
         #[inline(always)]
         |chunk| {
             let dot = |image, [x, grad]: [T; 2]| {

@@ -16,7 +16,10 @@ pub mod random;
 pub mod reduce;
 pub(crate) mod row;
 pub(crate) mod row_kernels;
+pub mod scan;
+pub mod scatter;
 pub mod softmax;
+pub mod sort;
 pub mod unary;
 pub mod view;
 
@@ -46,7 +49,10 @@ pub fn others() -> Vec<Box<dyn Op>> {
         pool::ops(),
         random::ops(),
         reduce::ops(),
+        scan::ops(),
+        scatter::ops(),
         softmax::ops(),
+        sort::ops(),
         view::ops(),
     ]
     .into_iter()

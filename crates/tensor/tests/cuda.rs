@@ -1,6 +1,8 @@
 //! Tensors on a virtual GPU: creation, moves, pointwise ops and their gradients, errors.
 
-use fireclay_tensor::{DType, Device, Error, Scalar, Tensor};
+use fireclay_tensor::{
+    DType, Device, Error, Meta, Op, OutputMeta, OutputMetas, Scalar, Tensor, dispatch,
+};
 use std::sync::OnceLock;
 use virtual_gpu::machine::{Checks, Settings, Sink};
 
@@ -272,12 +274,28 @@ fn mixed_devices_are_named_with_the_way_out() {
 
 #[test]
 fn an_op_without_a_kernel_says_so() {
+    #[derive(Debug)]
+    struct OfTheUser;
+
+    impl Op for OfTheUser {
+        fn name(&self) -> &'static str {
+            "of_the_user"
+        }
+
+        fn output(&self, inputs: &[Meta<'_>]) -> fireclay_tensor::Result<OutputMetas> {
+            let shape = inputs[0].shape().clone();
+            Ok([OutputMeta::contiguous(shape, inputs[0].dtype)]
+                .into_iter()
+                .collect())
+        }
+    }
+
     let x = Tensor::zeros(&[2, 3], cuda()).unwrap();
-    let error = x.layer_norm(&[3], None, None, 1e-5).unwrap_err();
+    let error = dispatch::call(OfTheUser, &[&x]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("layer_norm: no kernel for f32 on cuda:0"),
+        text.contains("of_the_user: no kernel for f32 on cuda:0"),
         "{text}"
     );
 }

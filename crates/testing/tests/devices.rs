@@ -326,6 +326,74 @@ fn random_numbers_are_those_of_the_host() {
     }
 }
 
+/// Sorts and scans of whole numbers, which have no order of sums; NaN and zeros of both signs.
+#[test]
+fn sorts_and_scans_are_those_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(12);
+    type Call = fn(&Tensor) -> Result<Vec<Tensor>>;
+    let calls: [Call; 6] = [
+        |x| {
+            x.sort(-1, false)
+                .map(|(values, places)| vec![values, places])
+        },
+        |x| x.sort(0, true).map(|(values, places)| vec![values, places]),
+        |x| {
+            x.topk(1, 1, true)
+                .map(|(values, places)| vec![values, places])
+        },
+        |x| {
+            x.topk(0, 1, false)
+                .map(|(values, places)| vec![values, places])
+        },
+        |x| Ok(vec![x.cumsum(1)?, x.cumsum(0)?]),
+        |x| Ok(vec![x.cumprod(1)?]),
+    ];
+    for shape in [[3, 40], [1, 2050], [1100, 2], [2, 1]] {
+        for dtype in [
+            DType::I64,
+            DType::I32,
+            DType::I16,
+            DType::I8,
+            DType::U8,
+            DType::Bool,
+            DType::F16,
+        ] {
+            let mut x = numbers(&mut draw, &shape).mul(50.0).unwrap();
+            if dtype == DType::F16 {
+                let odd = [
+                    f64::NAN,
+                    -0.0,
+                    0.0,
+                    f64::INFINITY,
+                    -f64::INFINITY,
+                    -f64::NAN,
+                ];
+                let odd: Vec<f64> = (0..x.numel()).map(|at| odd[at * 7 % 11 % 6]).collect();
+                x = Tensor::from_slice(&odd, &shape, Device::Cpu).unwrap();
+            } else if dtype == DType::U8 {
+                x = x.abs().unwrap();
+            }
+            let x = x.to_dtype(dtype).unwrap();
+            let there = x.to(device).unwrap();
+            for (number, call) in calls.iter().enumerate() {
+                let (got, want) = (call(&there).unwrap(), call(&x).unwrap());
+                for (got, want) in got.iter().zip(&want) {
+                    assert!(
+                        same_numbers(&got.cpu().unwrap(), want),
+                        "{shape:?} {dtype}, call {number}"
+                    );
+                }
+            }
+        }
+    }
+    let error = numbers(&mut draw, &[3])
+        .topk(4, 0, true)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("4 first of 3 elements"), "{error}");
+}
+
 /// A bad index is reported by the next wait, names its op and line, and leaves the device in order.
 #[test]
 fn an_index_out_of_range_is_an_error_of_the_next_wait() {
@@ -371,6 +439,12 @@ fn an_index_out_of_range_is_an_error_of_the_next_wait() {
         |x: &Tensor, bad: &Tensor| x.gather(0, &bad.unsqueeze(1)?),
         |x: &Tensor, bad: &Tensor| x.index_add(0, bad, x),
         |x: &Tensor, bad: &Tensor| x.scatter_add(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
+        |x: &Tensor, bad: &Tensor| x.scatter(0, &bad.unsqueeze(1)?, &x.narrow(1, 0, 1)?),
+        |x: &Tensor, bad: &Tensor| x.index(&[bad]),
+        |x: &Tensor, bad: &Tensor| x.index_put(&[bad], x, false),
+        |x: &Tensor, bad: &Tensor| {
+            x.index_put(&[bad, bad], &x.select(0, 0)?.narrow(0, 0, 1)?, true)
+        },
     ] {
         let error = call(&x, &bad).unwrap().to_vec::<f32>().unwrap_err();
         assert!(

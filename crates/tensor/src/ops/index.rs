@@ -1,4 +1,4 @@
-//! Indexing by tensors, and joining: `index_select`, `gather`, `embedding`, `scatter_add`, `index_add`, `cat`, `stack`.
+//! Indexing by tensors, and joining: `index_select`, `gather`, `embedding`, `index_add`, `cat`, `stack`.
 
 use std::ffi::CStr;
 
@@ -7,6 +7,7 @@ use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::match_float;
+use super::scatter::{ScatterAdd, add_runs};
 use crate::autograd::Backward;
 use crate::cuda_call::CudaCall;
 use crate::dispatch;
@@ -37,16 +38,22 @@ macro_rules! match_number {
     };
 }
 
+pub(super) use match_number;
+
 /// The kernels of `index.cu`.
-static KERNELS: Library = fireclay_cuda::library!("index");
+pub(super) static KERNELS: Library = fireclay_cuda::library!("index");
 
 /// The kernel that reads elements of these many bytes.
-fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {
+pub(super) fn by_size(dtype: DType, names: [&'static CStr; 4]) -> &'static CStr {
     names[dtype.size().ilog2().min(3) as usize]
 }
 
 /// The kernel that adds elements of this dtype.
-fn by_sum(call: &CudaCall<'_>, dtype: DType, names: [&'static CStr; 3]) -> Result<&'static CStr> {
+pub(super) fn by_sum(
+    call: &CudaCall<'_>,
+    dtype: DType,
+    names: [&'static CStr; 3],
+) -> Result<&'static CStr> {
     match dtype {
         DType::I64 => Ok(names[2]),
         dtype => call.of_float(dtype, [names[0], names[1]]),
@@ -54,12 +61,12 @@ fn by_sum(call: &CudaCall<'_>, dtype: DType, names: [&'static CStr; 3]) -> Resul
 }
 
 /// Numbers as kernel arguments.
-fn numbers<const N: usize>(numbers: [usize; N]) -> [Argument<'static>; N] {
+pub(super) fn numbers<const N: usize>(numbers: [usize; N]) -> [Argument<'static>; N] {
     numbers.map(|number| Argument::U64(number as u64))
 }
 
 /// Numbers of up to eight dimensions, the last ones of eight, after `fill`.
-fn last_of_eight(call: &CudaCall<'_>, values: &[usize], fill: i64) -> Result<[i64; 8]> {
+pub(super) fn last_of_eight(call: &CudaCall<'_>, values: &[usize], fill: i64) -> Result<[i64; 8]> {
     let mut eight = [fill; 8];
     let Some(first) = eight.len().checked_sub(values.len()) else {
         let what = format!("{} dimensions are more than the kernel's 8", values.len());
@@ -72,7 +79,7 @@ fn last_of_eight(call: &CudaCall<'_>, values: &[usize], fill: i64) -> Result<[i6
 }
 
 /// `[outer, dim, inner]` of a shape around one dimension.
-fn around(shape: &[usize], dim: usize) -> [usize; 3] {
+pub(super) fn around(shape: &[usize], dim: usize) -> [usize; 3] {
     [
         shape[..dim].iter().product(),
         shape[dim],
@@ -80,7 +87,13 @@ fn around(shape: &[usize], dim: usize) -> [usize; 3] {
     ]
 }
 
-fn out_of_range(op: &'static str, index: i64, position: usize, dim: usize, size: usize) -> Error {
+pub(super) fn out_of_range(
+    op: &'static str,
+    index: i64,
+    position: usize,
+    dim: usize,
+    size: usize,
+) -> Error {
     Error::IndexOutOfRange {
         op,
         index,
@@ -95,7 +108,12 @@ fn out_of_range(op: &'static str, index: i64, position: usize, dim: usize, size:
 }
 
 /// Checks all indices before anything is written.
-fn check_indices(op: &'static str, indices: &[i64], dim: usize, size: usize) -> Result<()> {
+pub(super) fn check_indices(
+    op: &'static str,
+    indices: &[i64],
+    dim: usize,
+    size: usize,
+) -> Result<()> {
     match indices
         .iter()
         .position(|&index| index < 0 || index as usize >= size)
@@ -117,7 +135,7 @@ fn check_index_dtype(op: &'static str, dtype: DType) -> Result<()> {
 
 /// Indices as the kernels take them.
 #[track_caller]
-fn as_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
+pub(super) fn as_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
     match indices.dtype() {
         DType::I64 => Ok(indices.clone()),
         DType::I32 => indices.to_dtype(DType::I64),
@@ -130,9 +148,9 @@ fn as_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
 
 /// Rows of `dim` at the given places; inputs: x, indices (1-dim).
 #[derive(Clone, Copy, Debug)]
-struct IndexSelect {
-    name: &'static str,
-    dim: usize,
+pub(super) struct IndexSelect {
+    pub(super) name: &'static str,
+    pub(super) dim: usize,
 }
 
 impl Op for IndexSelect {
@@ -184,7 +202,7 @@ impl Op for IndexSelect {
             c"select_rows_8",
         ];
         let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
-        arguments.extend(numbers([total, picked, size, inner]));
+        arguments.extend(numbers([total, picked, inner, size]));
         arguments.extend(call.check(self.dim, size, None)?);
         let kernel = by_size(call.dtype(0), names);
         // SAFETY: the kernel's parameters; it reads rows below `size` only.
@@ -194,9 +212,9 @@ impl Op for IndexSelect {
 
 /// Zeros with rows added at the given places of `dim`, in order; inputs: rows, indices.
 #[derive(Clone, Copy, Debug)]
-struct IndexAdd {
-    dim: usize,
-    size: usize,
+pub(super) struct IndexAdd {
+    pub(super) dim: usize,
+    pub(super) size: usize,
 }
 
 impl Op for IndexAdd {
@@ -250,26 +268,23 @@ impl Op for IndexAdd {
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let [outer, _, inner] = around(call.layout(0).shape(), self.dim);
-        let count = call.layout(1).numel();
-        let names = [c"add_rows_f32", c"add_rows_f64", c"add_rows_i64"];
-        let kernel = by_sum(&call, call.dtype(0), names)?;
-        call.fill(fireclay_core::Scalar::I64(0))?;
-        let columns = outer * inner;
-        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
-        arguments.extend(numbers([columns, count, self.size, inner]));
-        arguments.extend(call.check(self.dim, self.size, None)?);
-        // SAFETY: the kernel's parameters; it writes rows below `size` only.
-        unsafe { call.launch_threads(&KERNELS, kernel, columns, &arguments) }
+        let range = (self.dim, self.size);
+        add_runs(
+            &call,
+            call.input(1),
+            [outer, call.layout(1).numel(), inner],
+            range,
+        )
     }
 }
 
 /// `out[i][j] = x[index[i][j]][j]` along `dim`; inputs: x, indices.
 #[derive(Clone, Copy, Debug)]
-struct Gather {
-    dim: usize,
+pub(super) struct Gather {
+    pub(super) dim: usize,
 }
 
-fn check_gather(op: &'static str, x: &Shape, index: &Shape, dim: usize) -> Result<()> {
+pub(super) fn check_gather(op: &'static str, x: &Shape, index: &Shape, dim: usize) -> Result<()> {
     let fits = x.ndim() == index.ndim()
         && (0..x.ndim()).all(|other| other == dim || index[other] <= x[other]);
     if fits || index.contains(&0) && x.ndim() == index.ndim() {
@@ -330,110 +345,14 @@ impl Op for Gather {
         let shape = last_of_eight(&call, index, 1)?;
         let strides = last_of_eight(&call, x.strides(), 0)?;
         let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
-        arguments.extend(numbers([total, size, self.dim + 8 - index.ndim()]));
+        arguments.extend(numbers([total, self.dim + 8 - index.ndim()]));
         arguments.extend([Argument::Numbers(&shape), Argument::Numbers(&strides)]);
+        arguments.extend(numbers([size]));
         arguments.extend(call.check(self.dim, size, None)?);
         let kernel = by_size(call.dtype(0), names);
         // SAFETY: the kernel's parameters; the output rule saw that the indices' shape lies within x but along `dim`, where the
         // kernel reads below `size` only.
         unsafe { call.launch_threads(&KERNELS, kernel, total, &arguments) }
-    }
-}
-
-/// Zeros of `shape` with `source[i][j]` added at `[index[i][j]][j]` along `dim`, in order; inputs: source, indices.
-#[derive(Clone, Debug)]
-struct ScatterAdd {
-    dim: usize,
-    shape: Shape,
-}
-
-impl Op for ScatterAdd {
-    fn name(&self) -> &'static str {
-        "scatter_add"
-    }
-
-    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        check_gather(self.name(), &self.shape, inputs[1].shape(), self.dim)?;
-        if inputs[0].shape() != inputs[1].shape() {
-            return Err(Error::shape(
-                self.name(),
-                format!(
-                    "expected one index per source element, got {} and {}",
-                    inputs[1].shape(),
-                    inputs[0].shape()
-                ),
-            ));
-        }
-        Ok(smallvec![OutputMeta::contiguous(
-            self.shape.clone(),
-            inputs[0].dtype
-        )])
-    }
-
-    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let indices = call.input::<i64>(1);
-        check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
-        let index = call.layout(1).shape();
-        let strides = self.shape.contiguous_strides();
-        if call.dtype(0) == DType::I64 {
-            let (source, out) = (call.input::<i64>(0), call.output::<i64>(0));
-            out.fill(0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| {
-                out[place] = out[place].wrapping_add(source[at]);
-            });
-            return Ok(());
-        }
-        match_float!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(0);
-            let out = call.output::<T>(0);
-            out.fill(0.0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| out[place] += source[at]);
-        });
-        Ok(())
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[1])
-    }
-
-    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        let grad = dispatch::call_one(
-            Gather { dim: self.dim },
-            &[context.grad_output(), &context.input(1)?],
-        )?;
-        Ok(smallvec![Some(grad), None])
-    }
-
-    fn autocast(&self) -> Autocast {
-        Autocast::Widest
-    }
-
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
-    }
-
-    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let index = call.layout(1).shape();
-        let names = [c"scatter_add_f32", c"scatter_add_f64", c"scatter_add_i64"];
-        let kernel = by_sum(&call, call.dtype(0), names)?;
-        call.fill(fireclay_core::Scalar::I64(0))?;
-        let [outer, count, step] = around(index, self.dim);
-        let shape = last_of_eight(&call, index, 1)?;
-        let strides = last_of_eight(&call, &self.shape.contiguous_strides(), 0)?;
-        let size = self.shape[self.dim];
-        let columns = if count == 0 { 0 } else { outer * step };
-        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
-        arguments.extend(numbers([
-            columns,
-            count,
-            step,
-            size,
-            self.dim + 8 - index.ndim(),
-        ]));
-        arguments.extend([Argument::Numbers(&shape), Argument::Numbers(&strides)]);
-        arguments.extend(call.check(self.dim, size, None)?);
-        // SAFETY: the kernel's parameters; as for `gather`, of what is written.
-        unsafe { call.launch_threads(&KERNELS, kernel, columns, &arguments) }
     }
 }
 
@@ -548,10 +467,6 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
         Box::new(select("embedding")),
         Box::new(IndexAdd { dim: 0, size: 0 }),
         Box::new(Gather { dim: 0 }),
-        Box::new(ScatterAdd {
-            dim: 0,
-            shape: Shape::scalar(),
-        }),
         Box::new(Cat { dim: 0 }),
     ]
 }
@@ -613,23 +528,6 @@ impl Tensor {
         dispatch::call_one(Gather { dim }, &[self, &as_indices("gather", indices)?])
     }
 
-    /// This tensor with `source[i][j]` added at `[index[i][j]][j]` along dimension 0, and so on for other dimensions
-    /// (`torch.scatter_add`). Deterministic: equal places add in order.
-    #[track_caller]
-    pub fn scatter_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let dim = resolve_dim("scatter_add", dim, self.ndim())?;
-        if self.ndim() == 0 {
-            let (index, source) = (indices.reshape(&[-1])?, source.reshape(&[-1])?);
-            let sum = self.unsqueeze(0)?.scatter_add(0, &index, &source)?;
-            return sum.reshape_to(self.shape());
-        }
-        let op = ScatterAdd {
-            dim,
-            shape: self.shape().clone(),
-        };
-        self.plus_scattered(op, source, &as_indices("scatter_add", indices)?)
-    }
-
     /// This tensor with rows of `source` added at `indices` of `dim` (`torch.index_add`). Deterministic.
     #[track_caller]
     pub fn index_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
@@ -677,7 +575,12 @@ impl Tensor {
     /// This tensor plus what `op` makes of `source`, which has its dtype. Whole numbers are added as i64,
     /// 16-bit floats as f32, rounded once.
     #[track_caller]
-    fn plus_scattered(&self, op: impl Op, source: &Tensor, indices: &Tensor) -> Result<Tensor> {
+    pub(super) fn plus_scattered(
+        &self,
+        op: impl Op,
+        source: &Tensor,
+        indices: &Tensor,
+    ) -> Result<Tensor> {
         let dtype = self.dtype();
         if source.dtype() != dtype {
             let what = format!("expected a source of {dtype}, got {}", source.dtype());

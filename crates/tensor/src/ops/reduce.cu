@@ -56,14 +56,65 @@ template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce,
     }
 }
 
-#define KERNELS(T, NAME)                                                                                               \
-    extern "C" __global__ void argmax_##NAME(const T* x, i64* out, i64 reduce, i64 inner) {                           \
-        arg_extreme(x, out, reduce, inner, true);                                                                      \
+// A warp for each result, for short rows.
+template <class T> __device__ void arg_extreme_rows(const T* x, i64* out, i64 results, i64 reduce, bool largest) {
+    const i64 result = thread_of_launch() / WARP;
+    if (result >= results) {
+        return;
+    }
+    x += result * reduce;
+    Best<T> best = {T(0), -1};
+    for (i64 i = threadIdx.x % WARP; i < reduce; i += WARP) {
+        const Best<T> next = {x[i], i};
+        if (before(next, best, largest)) {
+            best = next;
+        }
+    }
+    for (u32 half = WARP / 2; half > 0; half /= 2) {
+        const Best<T> other = {
+            __shfl_down_sync(EVERY_LANE, best.value, half), __shfl_down_sync(EVERY_LANE, best.at, half)
+        };
+        if (before(other, best, largest)) {
+            best = other;
+        }
+    }
+    if (threadIdx.x % WARP == 0) {
+        out[result] = best.at;
+    }
+}
+
+// A thread for each result, for columns: neighbouring threads read neighbours.
+template <class T> __device__ void arg_extreme_columns(const T* x, i64* out, i64 results, i64 reduce, i64 inner, bool largest) {
+    const i64 result = thread_of_launch();
+    if (result >= results) {
+        return;
+    }
+    x += result / inner * reduce * inner + result % inner;
+    Best<T> best = {T(0), -1};
+    for (i64 i = 0; i < reduce; ++i) {
+        const Best<T> next = {x[i * inner], i};
+        if (before(next, best, largest)) {
+            best = next;
+        }
+    }
+    out[result] = best.at;
+}
+
+#define KERNELS(NAME, LARGEST, T, TYPE)                                                                                \
+    extern "C" __global__ void NAME##_##TYPE(const T* x, i64* out, i64 reduce, i64 inner) {                            \
+        arg_extreme(x, out, reduce, inner, LARGEST);                                                                   \
     }                                                                                                                  \
-    extern "C" __global__ void argmin_##NAME(const T* x, i64* out, i64 reduce, i64 inner) {                           \
-        arg_extreme(x, out, reduce, inner, false);                                                                     \
+    extern "C" __global__ void NAME##_rows_##TYPE(const T* x, i64* out, i64 results, i64 reduce) {                     \
+        arg_extreme_rows(x, out, results, reduce, LARGEST);                                                            \
+    }                                                                                                                  \
+    extern "C" __global__ void NAME##_columns_##TYPE(const T* x, i64* out, i64 results, i64 reduce, i64 inner) {       \
+        arg_extreme_columns(x, out, results, reduce, inner, LARGEST);                                                  \
     }
 
-KERNELS(float, f32)
-KERNELS(double, f64)
-KERNELS(i64, i64)
+#define BOTH(T, TYPE)                                                                                                  \
+    KERNELS(argmax, true, T, TYPE)                                                                                     \
+    KERNELS(argmin, false, T, TYPE)
+
+BOTH(float, f32)
+BOTH(double, f64)
+BOTH(i64, i64)

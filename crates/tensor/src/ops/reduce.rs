@@ -5,6 +5,7 @@ use fireclay_cpu::reduce::{self, View};
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
+use super::float::kernel_of;
 use crate::autograd::Backward;
 use crate::cuda_call::CudaCall;
 use crate::dispatch;
@@ -16,6 +17,12 @@ use crate::tensor::Tensor;
 /// The kernels of `reduce.cu`, and the threads of a block.
 static KERNELS: Library = fireclay_cuda::library!("reduce");
 const THREADS: usize = 256;
+/// Rows that a warp searches, rather than a block.
+const SHORT_ROW: usize = 1024;
+/// Columns that a thread searches, rather than a block,
+const SHORT_COLUMN: usize = 64;
+/// and how many of them make threads enough whatever their length.
+const MANY_COLUMNS: usize = 8192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -64,16 +71,39 @@ impl Reduce {
 
     fn find_on_device(self, call: &CudaCall<'_>, view: fireclay_cuda::reduce::View) -> Result<()> {
         let dtype = call.dtype(0);
-        let kernel = match (self.kind, dtype) {
-            (Kind::Argmax, DType::I64) => c"argmax_i64",
-            (_, DType::I64) => c"argmin_i64",
-            (Kind::Argmax, dtype) => call.of_float(dtype, [c"argmax_f32", c"argmax_f64"])?,
-            (_, dtype) => call.of_float(dtype, [c"argmin_f32", c"argmin_f64"])?,
-        };
-        let sizes = [view.reduce, view.inner].map(|size| Argument::U64(size as u64));
-        let arguments = [call.input(0), call.output(0), sizes[0], sizes[1]];
         let results = view.outer * view.inner;
-        // SAFETY: the kernel's parameters; the input has `reduce` elements for each of the results, and is contiguous.
+        let [results64, reduce, inner] =
+            [results, view.reduce, view.inner].map(|size| Argument::U64(size as u64));
+        let (x, out) = (call.input(0), call.output(0));
+        let largest = self.kind == Kind::Argmax;
+        if view.inner == 1 && view.reduce <= SHORT_ROW {
+            let kernel = match largest {
+                true => kernel_of!(call, dtype, "argmax_rows", [F32 "f32", F64 "f64", I64 "i64"]),
+                false => kernel_of!(call, dtype, "argmin_rows", [F32 "f32", F64 "f64", I64 "i64"]),
+            };
+            let arguments = [x, out, results64, reduce];
+            // SAFETY: the kernel's parameters; the input has `reduce` elements for each of the results, and is contiguous.
+            return unsafe { call.launch_rows(&KERNELS, kernel, results, &arguments) };
+        }
+        if view.inner > 1 && (view.reduce <= SHORT_COLUMN || results >= MANY_COLUMNS) {
+            let kernel = match largest {
+                true => {
+                    kernel_of!(call, dtype, "argmax_columns", [F32 "f32", F64 "f64", I64 "i64"])
+                }
+                false => {
+                    kernel_of!(call, dtype, "argmin_columns", [F32 "f32", F64 "f64", I64 "i64"])
+                }
+            };
+            let arguments = [x, out, results64, reduce, inner];
+            // SAFETY: as above.
+            return unsafe { call.launch_threads(&KERNELS, kernel, results, &arguments) };
+        }
+        let kernel = match largest {
+            true => kernel_of!(call, dtype, "argmax", [F32 "f32", F64 "f64", I64 "i64"]),
+            false => kernel_of!(call, dtype, "argmin", [F32 "f32", F64 "f64", I64 "i64"]),
+        };
+        let arguments = [x, out, reduce, inner];
+        // SAFETY: as above; a block for each result.
         unsafe { call.launch(&KERNELS, kernel, [results, THREADS], &arguments) }
     }
 }

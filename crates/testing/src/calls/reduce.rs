@@ -24,8 +24,43 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         }),
         "softmax" => along(call, |x, dim| x.softmax(dim)),
         "log_softmax" => along(call, |x, dim| x.log_softmax(dim)),
+        "cumsum" => scan(call, |x, dim| x.cumsum(dim)),
+        "cumprod" => scan(call, |x, dim| x.cumprod(dim)),
+        "sort" => sorted(call, |x, dim, descending| {
+            let (values, indices) = x.sort(dim, descending)?;
+            Ok(vec![values, indices])
+        }),
+        "argsort" => sorted(call, |x, dim, descending| {
+            Ok(vec![x.argsort(dim, descending)?])
+        }),
+        "topk" => topk(call),
         _ => return None,
     })
+}
+
+fn scan(
+    call: &Call<'_>,
+    function: impl Fn(&Tensor, isize) -> fireclay_tensor::Result<Tensor>,
+) -> Answer {
+    one(function(&input(call)?, call.given_dim("dim")?))
+}
+
+fn sorted(
+    call: &Call<'_>,
+    function: impl Fn(&Tensor, isize, bool) -> fireclay_tensor::Result<Vec<Tensor>>,
+) -> Answer {
+    // Every sort is stable.
+    let _ = call.flag("stable", false);
+    let (dim, descending) = (call.dim("dim", -1)?, call.flag("descending", false));
+    Ok(function(call.tensor("input")?, dim, descending)?)
+}
+
+fn topk(call: &Call<'_>) -> Answer {
+    let _ = call.flag("sorted", true);
+    let (k, dim) = (call.size("k")?, call.dim("dim", -1)?);
+    let largest = call.flag("largest", true);
+    let (values, indices) = call.tensor("input")?.topk(k, dim, largest)?;
+    Ok(vec![values, indices])
 }
 
 /// The input, cast first where a `dtype` is given: what PyTorch says that `dtype` does.

@@ -50,6 +50,8 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "index_select" => indexed(call, |x, dim, index| x.index_select(dim, index)),
         "scatter_add" => scatter_add(call),
         "index_add" => index_add(call),
+        "scatter" => scatter(call),
+        "index_put" => index_put(call),
         _ => return None,
     })
 }
@@ -245,6 +247,31 @@ fn scatter_add(call: &Call<'_>) -> Answer {
         call.tensor("src")?,
     );
     one(call.tensor("input")?.scatter_add(dim, index, source))
+}
+
+fn scatter(call: &Call<'_>) -> Answer {
+    let (x, dim, index) = (
+        call.tensor("input")?,
+        call.given_dim("dim")?,
+        call.tensor("index")?,
+    );
+    let source = match call.scalar("value")? {
+        Some(value) => Tensor::full_of(index.shape(), value, x.dtype(), x.device())?,
+        None => call.tensor("src")?.clone(),
+    };
+    one(x.scatter(dim, index, &source))
+}
+
+fn index_put(call: &Call<'_>) -> Answer {
+    let indices = call.tensors("indices")?;
+    if indices.iter().any(|index| index.dtype() == DType::Bool) {
+        return Err(unsupported("a mask of bools"));
+    }
+    let accumulate = call.flag("accumulate", false);
+    let values = call.tensor("values")?;
+    one(call
+        .tensor("input")?
+        .index_put(&indices, values, accumulate))
 }
 
 fn index_add(call: &Call<'_>) -> Answer {
