@@ -87,7 +87,7 @@ fn geometry(
 }
 
 /// The kernels of `conv.cu`.
-static KERNELS: Library = Library::new(include_str!("../../ptx/conv.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("conv");
 
 /// A kernel of which a block computes `rows` results by `cols` columns, and a thread `each` of them.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// The kernels of `pool.cu`, the threads of a block, and the bytes of its shared memory.
-static KERNELS: Library = Library::new(include_str!("../../ptx/pool.ptx"));
+static KERNELS: Library = fireclay_cuda::library!("pool");
 const THREADS: usize = 256;
 const SHARED_BYTES: usize = 32768;
 /// A block writes about so many numbers, where small planes allow.
