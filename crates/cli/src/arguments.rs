@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use fireclay::{Device, IntoDevice, check_available};
 
 use crate::failure::Failure;
-use crate::task::{TASKS, Task};
+use crate::task::{Subject, TASKS, Task};
 
 /// What is shown where no command is given.
 const INTRODUCTION: &str = "\
@@ -22,9 +22,12 @@ Try this: it trains a convolutional network on 5,000 handwritten digits (built i
 
     fireclay train mnist
 
-A smaller network on smaller digits takes seconds, and runs on a GPU too:
+A smaller network on smaller digits takes seconds; a small GPT that writes as Shakespeare takes ten minutes:
 
-    fireclay train digits --device cuda
+    fireclay train digits
+    fireclay train chargpt
+
+Without --device they train on a GPU if there is one.
 
 Then have it read digits of your own, and see how fast this machine is:
 
@@ -60,35 +63,53 @@ pub(crate) fn command() -> Command {
 }
 
 fn train(task: &'static Task) -> Command {
-    Command::new(task.name)
+    let (others, end, samples) = match &task.subject {
+        Subject::Digits(_) => (
+            "curve.svg and predictions.png",
+            "the accuracy on the test set, a fifth of the images",
+            "images",
+        ),
+        Subject::Text(_) => (
+            "curve.svg and samples.txt (what it writes after each epoch)",
+            "the loss on the held-out tenth of the text",
+            "passages",
+        ),
+    };
+    let shape = task.shape().map_or(vec![], |shape| shape.sizes().into());
+    let names: Vec<String> = shape
+        .iter()
+        .map(|(name, _)| format!(", --{name}"))
+        .collect();
+    let command = Command::new(task.name)
         .about(task.about)
-        .after_help(
+        .after_help(format!(
             "\
 Into the folder of --out go model.safetensors (the weights, and all that --resume needs),
-metrics.jsonl (a line an epoch), curve.svg and predictions.png. The last line on standard output
-is the accuracy on the test set, a fifth of the images.
+metrics.jsonl (a line an epoch), {others}. The last line on standard output
+is {end}.
 
-The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit alone: not on
+The result depends on the data, --seed, --epochs, --batch-size, --lr{} and --limit alone: not on
 --threads or --workers, nor on interruptions. Ctrl-C saves and says how to go on.",
-        )
+            names.concat()
+        ))
         .args([
             device_flag(
                 "auto",
-                format!(
-                    "Where to train: auto ({}), cpu, cuda or cuda:N",
-                    task.auto_meaning()
-                ),
+                "Where to train: auto (cuda if there is a GPU, else the CPU), cpu, cuda or cuda:N",
             ),
             count_flag(
                 "epochs",
                 format!(
-                    "How often to go through the training images [default: {}]",
+                    "How often to go through the training {samples} [default: {}]",
                     task.epochs
                 ),
             ),
             count_flag(
                 "batch-size",
-                format!("Images in a training step [default: {}]", task.batch_size),
+                format!(
+                    "Training {samples} in a step [default: {}]",
+                    task.batch_size
+                ),
             ),
             Arg::new("lr")
                 .long("lr")
@@ -125,11 +146,24 @@ The result depends on the data, --seed, --epochs, --batch-size, --lr and --limit
                 .help("Goes on with an interrupted run, with its settings"),
             Arg::new("data")
                 .long("data")
-                .value_name("DIR")
+                .value_name("PATH")
                 .value_parser(value_parser!(PathBuf))
                 .help(task.data),
-            count_flag("limit", "Trains on so many images only, for a quick try"),
-        ])
+            count_flag(
+                "limit",
+                format!("Trains on so many {samples} only, for a quick try"),
+            ),
+        ]);
+    let sizes = shape.into_iter().map(|(name, size)| {
+        let what = match name {
+            "layers" => "Blocks of the network",
+            "width" => "Numbers for a character between the blocks",
+            "heads" => "Heads of attention, which share the width",
+            _ => "Characters of a passage: the most that the network looks back on",
+        };
+        count_flag(name, format!("{what} [default: {size}]"))
+    });
+    command.args(sizes)
 }
 
 fn predict() -> Command {

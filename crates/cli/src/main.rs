@@ -13,6 +13,7 @@ mod arguments;
 mod bench;
 mod devices;
 mod failure;
+mod gpt;
 mod interrupt;
 mod model;
 mod picture;

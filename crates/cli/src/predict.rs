@@ -39,7 +39,14 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let saved = checkpoint::load(&request.checkpoint)?;
     let task = task_of(&saved);
     let device = arguments::device(&request.device, || task.auto_device())?;
-    let model = (task.model)()?;
+    let Some(digits) = task.digits() else {
+        return Err(Failure::Refused(format!(
+            "{} is a checkpoint of `fireclay {}`, whose network reads no images",
+            request.checkpoint.display(),
+            task.command()
+        )));
+    };
+    let model = (digits.model)()?;
     saved.load_into(task.model_name, &model.state_dict())?;
     model.to(device)?;
     model.eval();
@@ -47,11 +54,11 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let images = request
         .images
         .iter()
-        .map(|path| Digit::read(path, task.side))
+        .map(|path| Digit::read(path, digits.side))
         .collect::<Result<Vec<Digit<'_>>, Failure>>()?;
     let mut output = std::io::stdout().lock();
     for image in images {
-        let pixels = (task.input)(&image.pixels)?;
+        let pixels = (digits.input)(&image.pixels)?;
         let probabilities = inference_mode(|| {
             let scores = model.forward(&pixels.unsqueeze(0)?.to(device)?)?;
             scores.softmax(1)?.to_vec::<f32>()

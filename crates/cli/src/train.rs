@@ -6,12 +6,14 @@
 //! `metrics.jsonl` alone.
 
 mod images;
+mod material;
 mod metrics;
 mod report;
 mod run_folder;
 mod session;
 mod settings;
 mod tally;
+mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,17 +25,15 @@ use fireclay::checkpoint;
 use crate::arguments::{self, given, optional};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::picture::contact_sheet::{Prediction, contact_sheet};
-use crate::task::Task;
+use crate::task::{Subject, Task};
 use images::Images;
-use metrics::{Evaluation, Timing};
+use material::Material;
+use metrics::Timing;
 use report::Report;
 use run_folder::RunFolder;
 use session::Session;
 use settings::{Flags, Settings};
-
-/// Digits on `predictions.png`.
-const MOST_SHOWN: usize = 100;
+use text::Text;
 
 /// What the command line asks for.
 pub(crate) struct Request {
@@ -52,7 +52,7 @@ impl Request {
         Request {
             task,
             device: given(matches, "device"),
-            flags: Flags::of(matches),
+            flags: Flags::of(task, matches),
             threads: optional(matches, "threads"),
             workers: given(matches, "workers"),
             out: optional(matches, "out"),
@@ -86,26 +86,36 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         (Some(path), Some(saved)) => Settings::saved(task, path, saved, &request.flags)?,
         _ => Settings::new(task, &request.flags),
     };
-    let images = Images::load(task, request.data.as_deref(), &settings)?;
-    let mut session = Session::new(settings, &images, device, request.workers)?;
+    let data = request.data.as_deref();
+    let material: Box<dyn Material> = match &task.subject {
+        Subject::Digits(digits) => Box::new(Images::load(digits, data, &settings)?),
+        Subject::Text(_) => Box::new(Text::load(data, &settings)?),
+    };
+    let material = &*material;
+    let mut session = Session::new(task, settings, material, device, request.workers)?;
     if let (Some(path), Some(saved)) = (&request.resume, &saved) {
         session.resume(path, saved)?;
     }
-    let folder = RunFolder::open(&request.out(), request.resume.as_deref())?;
+    let (out, resume) = (request.out(), request.resume.as_deref());
+    let folder = RunFolder::open(&out, resume, material.files())?;
     let mut timings = folder.timings(session.epochs());
     drop(saved);
 
-    let mut report = Report::begin(&session, &images, &folder);
+    let mut report = Report::begin(&session, material, &folder);
     interrupt::watch();
     while session.epochs().len() < session.settings().epochs {
-        run_epoch(&mut session, &folder, &mut timings, &mut report)?;
+        run_epoch(&mut session, material, &folder, &mut timings, &mut report)?;
     }
-    finish(&session, &images, &folder, &report)
+    let line = material.finish(&session, &folder)?;
+    report.finish(material, &folder);
+    writeln!(std::io::stdout(), "{line}")?;
+    Ok(())
 }
 
 /// Trains one epoch, or what is left of it, and saves.
 fn run_epoch(
     session: &mut Session,
+    material: &dyn Material,
     folder: &RunFolder,
     timings: &mut Vec<Option<Timing>>,
     report: &mut Report,
@@ -132,6 +142,9 @@ fn run_epoch(
     }));
     save(session, folder, timings)?;
     report.end_epoch(session, timings.last().copied().flatten());
+    if let Some(text) = material.after_epoch(session, folder)? {
+        report.show(&text);
+    }
     if interrupt::requested() && session.epochs().len() < session.settings().epochs {
         report.end();
         return Err(interrupted(session, folder, timings)?);
@@ -161,45 +174,10 @@ fn save(session: &Session, folder: &RunFolder, timings: &[Option<Timing>]) -> Re
     folder.write_metrics(session.epochs(), timings)
 }
 
-/// The last evaluation: the pictures and the line on standard output.
-fn finish(
-    session: &Session,
-    images: &Images,
-    folder: &RunFolder,
-    report: &Report,
-) -> Result<(), Failure> {
-    let evaluation = session.evaluate()?;
-    let sheet = sheet(session, images, &evaluation)?;
-    folder.write_predictions(&sheet)?;
-    report.finish(folder);
-    let (right, total) = (evaluation.right(), evaluation.answers.len());
-    let accuracy = evaluation.accuracy();
-    let line = format!("test accuracy {accuracy:.4} ({right} of {total})\n");
-    std::io::stdout().write_all(line.as_bytes())?;
-    Ok(())
-}
-
-/// The contact sheet: the wrong answers, then right ones.
-fn sheet(session: &Session, images: &Images, evaluation: &Evaluation) -> Result<Vec<u8>, Failure> {
-    let mut shown = Vec::new();
-    for wanted in [false, true] {
-        for (place, answer) in evaluation.answers.iter().enumerate() {
-            if answer.is_right() == wanted && shown.len() < MOST_SHOWN {
-                shown.push(Prediction {
-                    image: images.test_image(place)?,
-                    truth: answer.truth,
-                    predicted: answer.predicted,
-                    confidence: answer.confidence,
-                });
-            }
-        }
-    }
-    let title = format!(
-        "{} of {} test digits right, seed {}",
-        evaluation.right(),
-        evaluation.answers.len(),
-        session.settings().seed
-    );
-    contact_sheet(&title, &shown)
-        .map_err(|error| Failure::Refused(format!("the contact sheet cannot be encoded: {error}")))
+/// The FNV-1a hash, 64 bits: against mistakes, not against malice.
+fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    const PRIME: u64 = 0x0100_0000_01b3;
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }

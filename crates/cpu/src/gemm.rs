@@ -394,6 +394,11 @@ impl<T> Shared<T> {
         Shared(start.cast_mut())
     }
 
+    /// The pointer `count` elements further on.
+    pub(crate) fn after(self, count: usize) -> Self {
+        Shared(self.0.wrapping_add(count))
+    }
+
     /// The pointer. A method, so that closures capture the whole struct.
     pub(crate) fn get(self) -> *mut T {
         self.0

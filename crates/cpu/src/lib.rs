@@ -3,6 +3,7 @@
 //! Knows slices, pointers and layouts; knows nothing of tensors.
 
 pub(crate) mod arch;
+pub mod attention;
 pub mod conv;
 pub mod convert;
 pub mod copy;

@@ -201,7 +201,7 @@ pub fn cross_entropy_backward<T: Real>(
 }
 
 /// What a row's kernel needs of its element type.
-trait HasLanes: Into<f64> {
+pub(crate) trait HasLanes: Into<f64> {
     /// The lanes of this type among those of an instruction set.
     type Lanes<F: SimdLanes<Elem = f32>, D: SimdLanes<Elem = f64>>: SimdLanes<Elem = Self>;
 

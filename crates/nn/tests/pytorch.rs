@@ -4,9 +4,9 @@ use fireclay_nn::losses::CrossEntropyOptions;
 use fireclay_nn::{
     AdaptiveAvgPool2d, AvgPool2d, BCEWithLogitsLoss, BatchNorm1d, BatchNorm2d, BatchNormConfig,
     Buffer, Conv2d, Conv2dConfig, CrossEntropyLoss, Dropout, ELU, Embedding, EmbeddingConfig,
-    Flatten, GELU, Identity, L1Loss, LayerNorm, LeakyReLU, Linear, LinearConfig, LogSoftmax,
-    MSELoss, MaxPool2d, Module, ModuleExt, Parameter, ReLU, Sequential, SiLU, Sigmoid, Softmax,
-    Softplus, Tanh, sequential,
+    Flatten, GELU, GroupNorm, Identity, L1Loss, LayerNorm, LeakyReLU, Linear, LinearConfig,
+    LogSoftmax, MSELoss, MaxPool2d, Module, ModuleExt, Parameter, RMSNorm, ReLU, Sequential, SiLU,
+    Sigmoid, Softmax, Softplus, Tanh, sequential,
 };
 use fireclay_tensor::{DType, Pool2d, Reduction, Result, Tensor};
 use serde_json::Value;
@@ -98,6 +98,8 @@ fn layer(name: &str) -> Result<Box<dyn Module>> {
         }
         "batch_norm1d" | "batch_norm1d_sequence" => Box::new(BatchNorm1d::new(4)?),
         "layer_norm" => Box::new(LayerNorm::new(&[3, 4])?),
+        "rms_norm" => Box::new(RMSNorm::new(&[3, 4])?),
+        "group_norm" => Box::new(GroupNorm::new(2, 4)?),
         "embedding" => Box::new(Embedding::new(7, 3)?),
         "embedding_padding" => {
             let config = EmbeddingConfig {

@@ -156,7 +156,23 @@ impl<'a> CudaCall<'a> {
         [blocks, threads]: [usize; 2],
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        if blocks == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with_shared(library, kernel, [blocks, threads, 0], arguments) }
+    }
+
+    /// As [`launch`](CudaCall::launch), for a kernel whose blocks share as many bytes as the last number of the shape, beside
+    /// those that it declares.
+    ///
+    /// # Safety
+    /// As for `launch`; the kernel uses no more of the shared memory.
+    pub(crate) unsafe fn launch_with_shared(
+        &self,
+        library: &Library,
+        kernel: &'static CStr,
+        shape: [usize; 3],
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        if shape[0] == 0 {
             return Ok(());
         }
         let elements: usize = self
@@ -166,10 +182,7 @@ impl<'a> CudaCall<'a> {
             .sum();
         let kernel = library.kernel(self.stream.gpu(), kernel)?;
         // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
-        unsafe {
-            let shape = [blocks, threads, 0];
-            kernel.launch(self.stream, shape, arguments, self.name, elements as u64)
-        }
+        unsafe { kernel.launch(self.stream, shape, arguments, self.name, elements as u64) }
     }
 
     /// As [`launch`](CudaCall::launch), for a kernel of which each thread does one of `count` things.

@@ -32,6 +32,7 @@ pub use function::{Arg, Function, Typing, update};
 pub use generator::{Generator, RngState, default_generator, manual_seed};
 pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
+    attention::Attention,
     conv::Conv2dOptions,
     loss::{CrossEntropy, Reduction},
     norm::BatchNorm,

@@ -1,5 +1,6 @@
 //! The table of ops: one file per family, one line here per file.
 
+pub mod attention;
 pub mod binary;
 pub mod conv;
 pub mod copy;
@@ -9,10 +10,12 @@ pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub(crate) mod norm_cuda;
 pub mod pool;
 pub mod random;
 pub mod reduce;
 pub(crate) mod row;
+pub(crate) mod row_kernels;
 pub mod softmax;
 pub mod unary;
 pub mod view;
@@ -32,6 +35,7 @@ pub fn functions() -> &'static [&'static dyn Function] {
 /// One value of every op that is no pointwise function, from which its name, autocast class and saved tensors are read.
 pub fn others() -> Vec<Box<dyn Op>> {
     [
+        attention::ops(),
         conv::ops(),
         copy::ops(),
         fill::ops(),

@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fireclay_tensor::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
+
+/// The folders of the checked-in sets of ops.
+pub fn sets_of_ops() -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    ["ops", "attention"].map(|set| fixtures.join(set)).into()
+}
 
 /// A set of cases and the tensors they name.
 pub struct Set {

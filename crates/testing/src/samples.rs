@@ -3,6 +3,8 @@
 //! Inputs are f64, but for indices (i64) and conditions (bool); ranges avoid kinks and poles.
 
 mod arranged;
+mod attention;
+mod large;
 mod images;
 mod pointwise;
 mod reduced;
@@ -28,6 +30,8 @@ pub struct Sample {
     pub call: SampleCall,
     /// Whether it has a derivative.
     pub differentiable: bool,
+    /// Whether it is too large for derivatives to be taken number by number.
+    pub large: bool,
 }
 
 /// Samples of every op, the same at each call.
@@ -40,6 +44,8 @@ pub fn samples() -> Vec<Sample> {
     reduced::add(&mut list);
     arranged::add(&mut list);
     weighted::add(&mut list);
+    attention::add(&mut list);
+    large::add(&mut list);
     images::add(&mut list);
     list.samples
 }
@@ -63,7 +69,21 @@ impl List {
             inputs,
             call: Rc::new(call),
             differentiable: true,
+            large: false,
         });
+    }
+
+    /// Adds a differentiable op with many numbers: compared between devices, not with differences.
+    fn add_large(
+        &mut self,
+        op: &'static str,
+        inputs: Vec<Tensor>,
+        call: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    ) {
+        self.add(op, inputs, call);
+        if let Some(sample) = self.samples.last_mut() {
+            sample.large = true;
+        }
     }
 
     /// Adds an op without a derivative.
@@ -77,6 +97,14 @@ impl List {
         if let Some(sample) = self.samples.last_mut() {
             sample.differentiable = false;
         }
+    }
+
+    /// As many numbers from -2 to 2 as it takes, equal ones among them.
+    fn many(&mut self, shape: &[usize]) -> Tensor {
+        let count = shape.iter().product();
+        let numbers: Vec<f64> = (0..count).map(|_| self.draw.number(-2.0, 2.0)).collect();
+        Tensor::from_slice(&numbers, shape, fireclay_tensor::Device::Cpu)
+            .expect("as many numbers as the shape has")
     }
 
     /// Numbers from -2 to 2.

@@ -9,7 +9,7 @@ use fireclay_testing::draw::{Draw, Form};
 use fireclay_testing::samples::{Sample, samples};
 
 /// Ops that have no CUDA kernel yet.
-const NOT_YET: &[&str] = &["batch_norm", "layer_norm"];
+const NOT_YET: &[&str] = &["scaled_dot_product_attention"];
 
 /// Ops whose sums have another order on the device than on the host in some forms: products with vectors, and the gradient of a
 /// convolution's weight where a group has one output channel.

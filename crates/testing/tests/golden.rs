@@ -1,18 +1,18 @@
 //! Fireclay against PyTorch: every golden case of every op that Fireclay has.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fireclay_tensor::{DType, Device};
 use fireclay_testing::devices::virtual_cuda;
-use fireclay_testing::golden::{Case, Set, Stored};
+use fireclay_testing::golden::{Case, Set, Stored, sets_of_ops};
 use fireclay_testing::verdict::{Verdict, judge};
 
-/// The checked-in set, or the folders that `FIRECLAY_GOLDEN` lists (parted by colons).
+/// The checked-in sets, or the folders that `FIRECLAY_GOLDEN` lists (parted by colons).
 fn folders() -> Vec<PathBuf> {
     match std::env::var("FIRECLAY_GOLDEN") {
         Ok(paths) => paths.split(':').map(PathBuf::from).collect(),
-        Err(_) => vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops")],
+        Err(_) => sets_of_ops(),
     }
 }
 

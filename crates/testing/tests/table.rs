@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fireclay_tensor::ops;
 use fireclay_tensor::{Autocast, Saves};
-use fireclay_testing::golden::Set;
+use fireclay_testing::golden::{Set, sets_of_ops};
 use fireclay_testing::samples::samples;
 
 /// PyTorch's name of an op, by Fireclay's, where they differ.
@@ -35,12 +35,9 @@ fn is_exempt(op: &str) -> Option<&'static str> {
 }
 
 fn golden_ops() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops");
-    Set::read(&folder)
-        .cases
-        .into_iter()
-        .map(|case| case.op)
-        .collect()
+    let sets = sets_of_ops();
+    let cases = sets.iter().flat_map(|folder| Set::read(folder).cases);
+    cases.map(|case| case.op).collect()
 }
 
 fn torch_name(op: &str, golden: &BTreeSet<String>) -> Option<String> {
@@ -134,7 +131,7 @@ fn the_table_is_complete() {
 /// PyTorch's lists for CUDA autocast, of the ops that are here.
 #[test]
 fn autocast_classes_are_pytorchs() {
-    const LOW: &[&str] = &["matmul", "linear", "conv2d"];
+    const LOW: &[&str] = &["matmul", "linear", "conv2d", "scaled_dot_product_attention"];
     const F32: &[&str] = &[
         "exp",
         "expm1",
@@ -148,6 +145,8 @@ fn autocast_classes_are_pytorchs() {
         "tan",
         "softplus",
         "layer_norm",
+        "group_norm",
+        "rms_norm",
         "softmax",
         "log_softmax",
         "sum",

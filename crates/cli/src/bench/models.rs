@@ -1,5 +1,6 @@
 //! The networks of the workloads, as `bench/torch_workloads.py` has them.
 
+use crate::gpt;
 use fireclay::nn::sequential;
 use fireclay::nn::{
     AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU,
@@ -54,6 +55,13 @@ pub(crate) fn resnet18_cifar() -> Result<Sequential> {
     }
     let model = model.push(AdaptiveAvgPool2d::new(1)).push(Flatten::new());
     Ok(model.push(Linear::new(512, 10)?))
+}
+
+/// Six blocks of a transformer, 12 heads: `[n, length, 384]` to the same shape.
+pub(super) fn encoder() -> Result<Sequential> {
+    (0..6).try_fold(Sequential::new(), |model, _| {
+        Ok(model.push(gpt::Block::new(384, 12, false)?))
+    })
 }
 
 /// Two convolutions with a way around them.

@@ -2,7 +2,7 @@
 
 use fireclay::nn::{Conv2d, Conv2dConfig, LayerNorm};
 use fireclay::prelude::*;
-use fireclay::{Conv2dOptions, CrossEntropy};
+use fireclay::{Attention, Conv2dOptions, CrossEntropy};
 
 use super::stopwatch::Stopwatch;
 use crate::failure::Failure;
@@ -15,13 +15,7 @@ pub(crate) fn run(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failu
     reduce(stopwatch, device)?;
     norm_and_loss(stopwatch, device)?;
     conv(stopwatch, device)?;
-    for name in [
-        "attention/causal_4x8x512x64_fwd_bwd",
-        "attention/causal_4x8x512x64_fwd",
-    ] {
-        stopwatch.not_yet(name, "scaled_dot_product_attention")?;
-    }
-    Ok(())
+    attention(stopwatch, device)
 }
 
 fn overhead(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
@@ -64,6 +58,24 @@ fn matmul(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
         Tensor::randn(&[64, 64, 128], device)?,
     );
     stopwatch.measure("matmul/bmm_64x128x64x128", 1, || a.matmul(&b))
+}
+
+fn attention(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
+    let random = || Tensor::randn(&[4, 8, 512, 64], device)?.requires_grad_(true);
+    let (query, key, value) = (random()?, random()?, random()?);
+    let options = Attention {
+        is_causal: true,
+        ..Attention::default()
+    };
+    let attend = || query.scaled_dot_product_attention(&key, &value, options);
+    stopwatch.measure("attention/causal_4x8x512x64_fwd_bwd", 1, || {
+        attend()?.sum_all()?.backward()?;
+        for operand in [&query, &key, &value] {
+            operand.zero_grad();
+        }
+        Ok(())
+    })?;
+    stopwatch.measure("attention/causal_4x8x512x64_fwd", 1, || no_grad(attend))
 }
 
 fn square_matrices(size: usize, dtype: DType, device: Device) -> Result<[Tensor; 2]> {

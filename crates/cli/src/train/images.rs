@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fireclay::data::{DataLoader, Dataset, Subset, stratified_split};
-use fireclay::{Error, Tensor};
+use fireclay::data::{Dataset, Subset, stratified_split};
+use fireclay::nn::Module;
+use fireclay::{Device, Error, Tensor};
 
+use super::material::{Material, Samples};
+use super::run_folder::RunFolder;
+use super::session::Session;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::model::DIGITS;
-use crate::task::{LabelledImages, Task};
+use crate::picture::contact_sheet::{Prediction, contact_sheet};
+use crate::task::{DigitTask, LabelledImages};
 
 /// Test images in a batch.
 const TEST_BATCH: usize = 250;
@@ -17,12 +22,13 @@ const TEST_BATCH: usize = 250;
 /// One image of this many is kept for the test.
 const TEST_SHARE: usize = 5;
 
-/// Samples of images with their labels.
-pub(crate) type Samples = Box<dyn Dataset<Item = (Tensor, i64)>>;
+/// Digits on the contact sheet, and its file.
+const MOST_SHOWN: usize = 100;
+const PREDICTIONS: &str = "predictions.png";
 
 /// The images of a task, split by seed so that every class has its share in both parts.
 pub(crate) struct Images {
-    task: &'static Task,
+    task: &'static DigitTask,
     train: Part,
     test: Part,
     fingerprint: String,
@@ -37,7 +43,7 @@ impl Images {
     /// # Errors
     /// Files that cannot be read or are no images of digits; too few of them.
     pub(crate) fn load(
-        task: &'static Task,
+        task: &'static DigitTask,
         folder: Option<&Path>,
         settings: &Settings,
     ) -> Result<Images, Failure> {
@@ -86,58 +92,132 @@ impl Images {
         })
     }
 
-    /// What the images are for.
-    pub(crate) fn task(&self) -> &'static Task {
-        self.task
-    }
-
-    /// Tells this data from other data.
-    pub(crate) fn fingerprint(&self) -> &str {
-        &self.fingerprint
-    }
-
-    /// How many images there are to train on.
-    pub(crate) fn train_len(&self) -> usize {
-        self.train.len()
-    }
-
-    /// How many images there are to test on.
-    pub(crate) fn test_len(&self) -> usize {
-        self.test.len()
-    }
-
-    /// The images to train on, each time shifted, turned and scaled by chance.
-    pub(crate) fn train(&self) -> Samples {
-        let augment = (self.task.augment)();
-        Box::new(
-            self.train
-                .clone()
-                .map(move |(image, label), rng| Ok((augment.apply(&image, rng)?, label))),
-        )
-    }
-
-    /// The images to test on, in batches.
-    pub(crate) fn test_batches(&self) -> Result<Vec<(Tensor, Tensor)>, Error> {
-        let test: Samples = Box::new(self.test.clone());
-        let loader = DataLoader::builder(test).batch_size(TEST_BATCH).build()?;
-        loader.epoch(0).collect()
-    }
-
     /// Test image `place` as grey values from 0 to 255.
-    pub(crate) fn test_image(&self, place: usize) -> Result<Vec<u8>, Error> {
+    fn test_image(&self, place: usize) -> Result<Vec<u8>, Error> {
         let pixels = self.test.inner().pixels(self.test.indices()[place])?;
         Ok(self.task.grey(pixels))
     }
+
+    /// The contact sheet: the wrong answers, then right ones.
+    fn sheet(&self, answers: &[Answer], seed: u64) -> Result<Vec<u8>, Failure> {
+        let mut shown = Vec::new();
+        for wanted in [false, true] {
+            for (place, answer) in answers.iter().enumerate() {
+                if answer.is_right() == wanted && shown.len() < MOST_SHOWN {
+                    shown.push(Prediction {
+                        image: self.test_image(place)?,
+                        truth: answer.truth,
+                        predicted: answer.predicted,
+                        confidence: answer.confidence,
+                    });
+                }
+            }
+        }
+        let right = answers.iter().filter(|answer| answer.is_right()).count();
+        let title = format!(
+            "{right} of {} test digits right, seed {seed}",
+            answers.len()
+        );
+        contact_sheet(&title, &shown).map_err(|error| {
+            Failure::Refused(format!("the contact sheet cannot be encoded: {error}"))
+        })
+    }
 }
 
-/// A hash of all pixels and labels (FNV-1a, 64 bits): against mistakes, not against malice.
-fn fingerprint(images: &dyn LabelledImages) -> Result<String, Error> {
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut take = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    for (index, label) in images.labels().into_iter().enumerate() {
-        images.pixels(index)?.iter().copied().for_each(&mut take);
-        take(label as u8);
+/// The network's answer for one image.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    truth: u8,
+    predicted: u8,
+    /// The probability that the network gives its answer.
+    confidence: f32,
+}
+
+impl Answer {
+    fn is_right(&self) -> bool {
+        self.truth == self.predicted
     }
+}
+
+/// The answers of a batch: its scores `[n, classes]` and the right classes.
+fn answers(scores: &Tensor, labels: &Tensor) -> Result<Vec<Answer>, Error> {
+    let probabilities = scores.softmax(1)?.to_vec::<f32>()?;
+    let predicted = scores.argmax(1, false)?.to_vec::<i64>()?;
+    let rows = probabilities.chunks_exact(DIGITS);
+    let each = rows.zip(predicted).zip(labels.to_vec::<i64>()?);
+    let answers = each.map(|((row, predicted), truth)| Answer {
+        truth: truth as u8,
+        predicted: predicted as u8,
+        confidence: row[predicted as usize],
+    });
+    Ok(answers.collect())
+}
+
+impl Material for Images {
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    fn unit(&self) -> &'static str {
+        "images"
+    }
+
+    fn train_len(&self) -> usize {
+        self.train.len()
+    }
+
+    fn test_len(&self) -> usize {
+        self.test.len()
+    }
+
+    fn train(&self) -> Samples {
+        let augment = (self.task.augment)();
+        Box::new(self.train.clone().map(move |(image, label), rng| {
+            Ok((
+                augment.apply(&image, rng)?,
+                Tensor::scalar(label, Device::Cpu)?,
+            ))
+        }))
+    }
+
+    fn test(&self) -> (Samples, usize) {
+        let test = self.test.clone();
+        let labelled =
+            test.map(|(image, label), _| Ok((image, Tensor::scalar(label, Device::Cpu)?)));
+        (Box::new(labelled), TEST_BATCH)
+    }
+
+    fn model(&self) -> Result<Box<dyn Module>, Error> {
+        (self.task.model)()
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &[PREDICTIONS]
+    }
+
+    fn finish(&self, session: &Session, folder: &RunFolder) -> Result<String, Failure> {
+        let mut all = Vec::new();
+        session.evaluate(&mut |scores, labels| {
+            all.extend(answers(scores, labels)?);
+            Ok(())
+        })?;
+        folder.write(PREDICTIONS, &self.sheet(&all, session.settings().seed)?)?;
+        let (right, total) = (
+            all.iter().filter(|answer| answer.is_right()).count(),
+            all.len(),
+        );
+        let accuracy = right as f64 / total as f64;
+        Ok(format!("test accuracy {accuracy:.4} ({right} of {total})"))
+    }
+}
+
+/// A hash of all pixels and labels.
+fn fingerprint(images: &dyn LabelledImages) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    for (index, label) in images.labels().into_iter().enumerate() {
+        bytes.extend_from_slice(images.pixels(index)?);
+        bytes.push(label as u8);
+    }
+    let hash = super::fnv1a(bytes);
     Ok(format!("{} images, {hash:016x}", images.len()))
 }

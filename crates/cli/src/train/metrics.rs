@@ -33,20 +33,12 @@ pub(crate) struct Running {
 }
 
 /// How the network does on the test set.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Evaluation {
     /// The mean loss.
     pub(crate) loss: f64,
-    /// Image by image.
-    pub(crate) answers: Vec<Answer>,
-}
-
-/// The network's answer for one image.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
-    pub(crate) truth: u8,
-    pub(crate) predicted: u8,
-    /// The probability that the network gives its answer.
-    pub(crate) confidence: f32,
+    /// The share of right answers.
+    pub(crate) accuracy: f64,
 }
 
 impl Running {
@@ -68,25 +60,6 @@ impl Running {
             right: value["right"].as_u64()?,
             seen: value["seen"].as_u64()?,
         })
-    }
-}
-
-impl Answer {
-    pub(crate) fn is_right(&self) -> bool {
-        self.truth == self.predicted
-    }
-}
-
-impl Evaluation {
-    pub(crate) fn right(&self) -> usize {
-        self.answers
-            .iter()
-            .filter(|answer| answer.is_right())
-            .count()
-    }
-
-    pub(crate) fn accuracy(&self) -> f64 {
-        self.right() as f64 / self.answers.len() as f64
     }
 }
 

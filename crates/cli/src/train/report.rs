@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::images::Images;
+use super::material::Material;
 use super::metrics::Timing;
 use super::run_folder::RunFolder;
 use super::session::Session;
@@ -23,16 +23,17 @@ const BETWEEN_READS: Duration = Duration::from_millis(100);
 
 impl Report {
     /// Tells what is about to happen.
-    pub(crate) fn begin(session: &Session, images: &Images, folder: &RunFolder) -> Report {
+    pub(crate) fn begin(session: &Session, material: &dyn Material, folder: &RunFolder) -> Report {
         let settings = session.settings();
         say!(
-            "device {}, {}, seed {}, {} parameters, {} training and {} test images",
+            "device {}, {}, seed {}, {} parameters, {} training and {} test {}",
             session.device(),
             counted(fireclay::num_threads(), "thread", "threads"),
             settings.seed,
             grouped(session.num_parameters()),
-            grouped(images.train_len()),
-            grouped(images.test_len()),
+            grouped(material.train_len()),
+            grouped(material.test_len()),
+            material.unit(),
         );
         say!(
             "{} of {} of {}, learning rate up to {:?}, results in {}",
@@ -118,11 +119,17 @@ impl Report {
         self.bar.finish_and_clear();
     }
 
+    /// Shows a text of its own lines, as a sample of what the network writes.
+    pub(crate) fn show(&self, text: &str) {
+        self.bar.suspend(|| say!("{text}"));
+    }
+
     /// All is done.
-    pub(crate) fn finish(&self, folder: &RunFolder) {
+    pub(crate) fn finish(&self, material: &dyn Material, folder: &RunFolder) {
         self.end();
         say!(
-            "wrote model.safetensors, metrics.jsonl, curve.svg and predictions.png into {}",
+            "wrote model.safetensors, metrics.jsonl, curve.svg and {} into {}",
+            material.files().join(", "),
             folder.path().display()
         );
     }

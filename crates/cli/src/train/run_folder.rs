@@ -15,22 +15,27 @@ const CHECKPOINT: &str = "model.safetensors";
 const PREVIOUS: &str = "model.previous.safetensors";
 const METRICS: &str = "metrics.jsonl";
 const CURVE: &str = "curve.svg";
-const PREDICTIONS: &str = "predictions.png";
 
 /// The folder of a run.
 pub(crate) struct RunFolder {
     path: PathBuf,
+    /// Files besides those of every run.
+    others: &'static [&'static str],
     /// Whether the checkpoint there, if any, is of another run and has not been put aside yet.
     is_foreign: Cell<bool>,
 }
 
 impl RunFolder {
     /// Makes the folder if there is none, and makes sure that files can be written there. `resumed` is the checkpoint that
-    /// the run goes on from.
+    /// the run goes on from; `others` are files that the run writes besides those of every run.
     ///
     /// # Errors
     /// A folder that cannot be made or written; a folder in the place of a file.
-    pub(crate) fn open(path: &Path, resumed: Option<&Path>) -> Result<RunFolder, Failure> {
+    pub(crate) fn open(
+        path: &Path,
+        resumed: Option<&Path>,
+        others: &'static [&'static str],
+    ) -> Result<RunFolder, Failure> {
         let failed = |action, path: &Path, cause| Failure::File {
             action,
             path: path.into(),
@@ -43,7 +48,7 @@ impl RunFolder {
             .and_then(|mut file| file.write_all(b"probe"))
             .and_then(|()| fs::remove_file(&probe))
             .map_err(|cause| failed("writing into the folder", path, cause))?;
-        for name in [CHECKPOINT, PREVIOUS, METRICS, CURVE, PREDICTIONS] {
+        for name in [CHECKPOINT, PREVIOUS, METRICS, CURVE].iter().chain(others) {
             let target = path.join(name);
             if target.is_dir() {
                 return Err(failed(
@@ -57,6 +62,7 @@ impl RunFolder {
         let resumed = resumed.and_then(|resumed| fs::canonicalize(resumed).ok());
         Ok(RunFolder {
             path: path.into(),
+            others,
             is_foreign: Cell::new(own.is_some() && own != resumed),
         })
     }
@@ -104,12 +110,15 @@ impl RunFolder {
             "the checkpoint of an earlier run is now {}",
             previous.display()
         );
-        match fs::remove_file(self.path.join(PREDICTIONS)) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(unwritable(&self.path.join(PREDICTIONS), cause))
+        for name in self.others {
+            match fs::remove_file(self.path.join(name)) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(unwritable(&self.path.join(name), cause));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Writes `metrics.jsonl` and `curve.svg`.
@@ -133,12 +142,23 @@ impl RunFolder {
         self.write(CURVE, curve_svg(&points).as_bytes())
     }
 
-    /// Writes `predictions.png`.
-    pub(crate) fn write_predictions(&self, png: &[u8]) -> Result<(), Failure> {
-        self.write(PREDICTIONS, png)
+    /// The text of a file of this run; nothing if there is no such file yet.
+    pub(crate) fn read(&self, name: &str) -> Result<String, Failure> {
+        let path = self.path.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(cause) => Err(Failure::File {
+                action: "reading",
+                path,
+                cause,
+                hint: "the checkpoint is safe; make the file readable, then go on with --resume",
+            }),
+        }
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes a file of this run.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let (target, temporary) = (self.path.join(name), aside(&self.path, name));
         let written = File::create(&temporary)
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
@@ -181,7 +201,7 @@ mod tests {
     #[test]
     fn times_are_taken_over_for_the_same_results_only() {
         let folder = tempfile::tempdir().unwrap();
-        let run = RunFolder::open(folder.path(), None).unwrap();
+        let run = RunFolder::open(folder.path(), None, &[]).unwrap();
         let timing = |seconds| {
             Some(Timing {
                 seconds,
@@ -206,12 +226,12 @@ mod tests {
         let own = folder.path().join(CHECKPOINT);
         fs::write(&own, "old").unwrap();
         let previous = folder.path().join(PREVIOUS);
-        RunFolder::open(folder.path(), Some(&own))
+        RunFolder::open(folder.path(), Some(&own), &[])
             .unwrap()
             .keep_previous_run()
             .unwrap();
         assert!(!previous.exists(), "it is the run's own");
-        let run = RunFolder::open(folder.path(), None).unwrap();
+        let run = RunFolder::open(folder.path(), None, &[]).unwrap();
         run.keep_previous_run().unwrap();
         assert_eq!(fs::read_to_string(&previous).unwrap(), "old");
         run.write(CHECKPOINT, b"new").unwrap();
@@ -224,10 +244,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "x").unwrap();
-        let text = RunFolder::open(&file, None).err().unwrap().to_string();
+        let text = RunFolder::open(&file, None, &[]).err().unwrap().to_string();
         assert!(text.contains("file") && text.contains("--out"), "{text}");
         fs::create_dir(folder.path().join(METRICS)).unwrap();
-        let text = RunFolder::open(folder.path(), None)
+        let text = RunFolder::open(folder.path(), None, &[])
             .err()
             .unwrap()
             .to_string();

@@ -4,24 +4,19 @@ use std::path::Path;
 
 use fireclay::checkpoint::{Checkpoint, OptimizerState, TrainingState};
 use fireclay::data::{DataLoader, Epoch, LoaderState};
-use fireclay::optim::{AdamW, AdamWOptions, Optimizer, Scheduler, SequentialLR, warmup_cosine};
+use fireclay::optim::{
+    AdamW, AdamWOptions, Optimizer, Scheduler, SequentialLR, clip_grad_norm_, warmup_cosine,
+};
 use fireclay::prelude::*;
 use fireclay::{CrossEntropy, StateDict, default_generator};
 use serde_json::{Map, Value, json};
 
-use super::images::{Images, Samples};
-use super::metrics::{Answer, EpochResult, Evaluation, Running};
+use super::material::{Material, Samples};
+use super::metrics::{EpochResult, Evaluation, Running};
 use super::settings::{Settings, foreign};
 use super::tally::Tally;
 use crate::failure::Failure;
-use crate::model::DIGITS;
 use crate::task::Task;
-
-/// The share of all steps in which the learning rate rises.
-const WARMUP_SHARE: f64 = 0.15;
-
-/// What is pulled off the weights in a step, times the learning rate.
-const WEIGHT_DECAY: f64 = 0.02;
 
 /// Training under way.
 pub(crate) struct Session {
@@ -30,7 +25,8 @@ pub(crate) struct Session {
     fingerprint: String,
     device: Device,
     loader: DataLoader<Samples>,
-    test: Vec<TestBatch>,
+    /// To test on, on the device: samples and right classes.
+    test: Vec<(Tensor, Tensor)>,
     model: Box<dyn Module>,
     optimizer: AdamW,
     scheduler: Scheduler<SequentialLR>,
@@ -40,52 +36,46 @@ pub(crate) struct Session {
     epochs: Vec<EpochResult>,
 }
 
-/// Images to test on: on the device, and the labels here too.
-struct TestBatch {
-    images: Tensor,
-    targets: Tensor,
-    labels: Vec<i64>,
-}
-
 impl Session {
     /// The start of a run.
     pub(crate) fn new(
+        task: &'static Task,
         settings: Settings,
-        images: &Images,
+        material: &dyn Material,
         device: Device,
         workers: usize,
     ) -> Result<Session, Failure> {
         fireclay::manual_seed(settings.seed);
-        let loader = DataLoader::builder(images.train())
+        let loader = DataLoader::builder(material.train())
             .batch_size(settings.batch_size)
             .shuffle(true)
             .seed(settings.seed)
             .workers(workers)
             .build()?;
-        let mut test = Vec::new();
-        for (images, labels) in images.test_batches()? {
-            test.push(TestBatch {
-                images: images.to(device)?,
-                targets: labels.to(device)?,
-                labels: labels.to_vec()?,
-            });
-        }
-        let task = images.task();
-        let model = (task.model)()?;
+        let (test, batch_size) = material.test();
+        let test = DataLoader::builder(test).batch_size(batch_size).build()?;
+        let test: Result<Vec<(Tensor, Tensor)>> = (test.epoch(0))
+            .map(|batch| {
+                let (samples, classes) = batch?;
+                Ok((samples.to(device)?, classes.to(device)?))
+            })
+            .collect();
+        let model = material.model()?;
         model.to(device)?;
         let options = AdamWOptions {
             lr: settings.lr,
-            weight_decay: WEIGHT_DECAY,
+            weight_decay: task.weight_decay,
+            betas: (AdamWOptions::default().betas.0, task.beta2),
             ..Default::default()
         };
         let mut optimizer = AdamW::new(model.parameters(), options)?;
         let steps = (settings.epochs * loader.len()) as u64;
-        let warmup = (steps as f64 * WARMUP_SHARE) as u64;
+        let warmup = (steps as f64 * task.warmup_share) as u64;
         let scheduler = Scheduler::new(&mut optimizer, warmup_cosine(warmup, steps, 0.0))?;
         Ok(Session {
             task,
             settings,
-            fingerprint: images.fingerprint().to_owned(),
+            fingerprint: material.fingerprint().to_owned(),
             device,
             position: LoaderState {
                 seed: settings.seed,
@@ -93,7 +83,7 @@ impl Session {
                 batch: 0,
             },
             loader,
-            test,
+            test: test?,
             model,
             optimizer,
             scheduler,
@@ -223,17 +213,19 @@ impl Session {
         Ok(self.loader.resume(self.position)?)
     }
 
-    /// Trains on one batch and returns the number of its images. On a GPU it only asks for the work.
-    pub(crate) fn step(&mut self, (images, labels): (Tensor, Tensor)) -> Result<usize, Failure> {
+    /// Trains on one batch and returns the number of its samples. On a GPU it only asks for the work.
+    pub(crate) fn step(&mut self, (samples, classes): (Tensor, Tensor)) -> Result<usize, Failure> {
         self.optimizer.zero_grad();
-        let scores = self.model.forward(&images.to(self.device)?)?;
-        let targets = labels.to(self.device)?;
+        let (scores, targets) =
+            self.answer(&samples.to(self.device)?, &classes.to(self.device)?)?;
         let loss = scores.cross_entropy(&targets, CrossEntropy::default())?;
         loss.backward()?;
+        if let Some(max_norm) = self.task.max_norm {
+            clip_grad_norm_(&self.model.parameters(), max_norm)?;
+        }
         self.optimizer.step()?;
         self.scheduler.step(&mut self.optimizer);
 
-        let count = labels.numel();
         no_grad(|| self.tally.add(&loss, &scores, &targets))?;
         self.position.batch += 1;
         // Here looking costs nothing. A GPU would have to be waited for: there the sums tell, when they are read.
@@ -243,13 +235,22 @@ impl Session {
                 return Err(self.diverged(mean, "in", Some(self.position.batch)));
             }
         }
-        Ok(count)
+        Ok(samples.shape()[0])
+    }
+
+    /// The network's scores as rows `[n, classes]`, and the right classes `[n]`: a sample may have many.
+    fn answer(&self, samples: &Tensor, classes: &Tensor) -> Result<(Tensor, Tensor)> {
+        let scores = self.model.forward(samples)?;
+        if classes.ndim() == 1 {
+            return Ok((scores, classes.clone()));
+        }
+        Ok((scores.flatten(0, -2)?, classes.flatten(0, -1)?))
     }
 
     /// Evaluates after the last batch of an epoch, and goes on to the next one.
     pub(crate) fn end_epoch(&mut self) -> Result<(), Failure> {
         let running = self.running()?;
-        let evaluation = self.evaluate()?;
+        let evaluation = self.evaluate(&mut |_, _| Ok(()))?;
         if !evaluation.loss.is_finite() {
             return Err(self.diverged(evaluation.loss, "on the test set after", None));
         }
@@ -257,7 +258,7 @@ impl Session {
             train_loss: running.loss(),
             train_accuracy: running.accuracy(),
             test_loss: evaluation.loss,
-            test_accuracy: evaluation.accuracy(),
+            test_accuracy: evaluation.accuracy,
             lr: self.optimizer.lr(0),
         });
         self.tally = Tally::of(Running::default(), self.device)?;
@@ -266,36 +267,33 @@ impl Session {
         Ok(())
     }
 
-    /// How the network does on the test images.
-    pub(crate) fn evaluate(&self) -> Result<Evaluation, Failure> {
+    /// The network, in evaluation mode while `with` has it.
+    pub(crate) fn with_model<T>(&self, with: impl FnOnce(&dyn Module) -> T) -> T {
         self.model.eval();
-        let evaluation = no_grad(|| self.evaluate_in_mode());
+        let result = no_grad(|| with(&*self.model));
         self.model.train();
-        Ok(evaluation?)
+        result
     }
 
-    fn evaluate_in_mode(&self) -> Result<Evaluation> {
-        let mut loss_sum = 0.0;
-        let mut answers = Vec::new();
-        for batch in &self.test {
-            let scores = self.model.forward(&batch.images)?;
-            let loss = scores.cross_entropy(&batch.targets, CrossEntropy::default())?;
-            loss_sum += loss.item()? * batch.labels.len() as f64;
-            let probabilities = scores.softmax(1)?.to_vec::<f32>()?;
-            let predicted = scores.argmax(1, false)?.to_vec::<i64>()?;
-            let rows = probabilities.chunks_exact(DIGITS);
-            for ((row, predicted), truth) in rows.zip(predicted).zip(&batch.labels) {
-                answers.push(Answer {
-                    truth: *truth as u8,
-                    predicted: predicted as u8,
-                    confidence: row[predicted as usize],
-                });
+    /// How the network does on the test set. `each` sees the scores `[n, classes]` and right classes `[n]` of each batch.
+    pub(crate) fn evaluate(
+        &self,
+        each: &mut dyn FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Evaluation, Failure> {
+        Ok(self.with_model(|_| {
+            let mut tally = Tally::of(Running::default(), self.device)?;
+            for (samples, classes) in &self.test {
+                let (scores, targets) = self.answer(samples, classes)?;
+                let loss = scores.cross_entropy(&targets, CrossEntropy::default())?;
+                tally.add(&loss, &scores, &targets)?;
+                each(&scores, &targets)?;
             }
-        }
-        Ok(Evaluation {
-            loss: loss_sum / answers.len() as f64,
-            answers,
-        })
+            let sums = tally.read()?;
+            Ok::<_, Error>(Evaluation {
+                loss: sums.loss(),
+                accuracy: sums.accuracy(),
+            })
+        })?)
     }
 
     fn diverged(&self, loss: f64, place: &'static str, batch: Option<usize>) -> Failure {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::optional;
 use crate::failure::Failure;
+use crate::gpt::Shape;
 use crate::task::{TASKS, Task};
 
 /// What decides the result of a run, with the data.
@@ -18,8 +19,10 @@ pub(crate) struct Settings {
     pub(crate) batch_size: usize,
     pub(crate) lr: f64,
     pub(crate) seed: u64,
-    /// The most training images.
+    /// The most training samples.
     pub(crate) limit: Option<usize>,
+    /// The network's shape, where there is a choice.
+    pub(crate) shape: Option<Shape>,
 }
 
 /// The flags of settings, where given.
@@ -29,16 +32,21 @@ pub(crate) struct Flags {
     lr: Option<f64>,
     seed: Option<u64>,
     limit: Option<usize>,
+    shape: Vec<(&'static str, Option<usize>)>,
 }
 
 impl Flags {
-    pub(crate) fn of(matches: &ArgMatches) -> Flags {
+    pub(crate) fn of(task: &Task, matches: &ArgMatches) -> Flags {
+        let sizes = task.shape().map_or(vec![], |shape| shape.sizes().into());
         Flags {
             epochs: optional(matches, "epochs"),
             batch_size: optional(matches, "batch-size"),
             lr: optional(matches, "lr"),
             seed: optional(matches, "seed"),
             limit: optional(matches, "limit"),
+            shape: (sizes.into_iter())
+                .map(|(name, _)| (name, optional(matches, name)))
+                .collect(),
         }
     }
 }
@@ -52,6 +60,14 @@ impl Settings {
             lr: flags.lr.unwrap_or(task.lr),
             seed: flags.seed.unwrap_or(0),
             limit: flags.limit,
+            shape: task.shape().map(|shape| {
+                let given = |name| flags.shape.iter().find(|(flag, _)| *flag == name)?.1;
+                Shape::of_sizes(
+                    shape
+                        .sizes()
+                        .map(|(name, size)| given(name).unwrap_or(size)),
+                )
+            }),
         }
     }
 
@@ -76,7 +92,7 @@ impl Settings {
             )));
         }
         let settings = match other {
-            Some(_) => Settings::of_json(&state.extra),
+            Some(_) => Settings::of_json(task, &state.extra),
             None => None,
         }
         .ok_or_else(|| foreign(task, path))?;
@@ -106,7 +122,10 @@ impl Settings {
                 limit(settings.limit),
             ),
         ];
-        for (name, flag, saved) in pairs {
+        let sizes = settings.shape.map_or(vec![], |shape| shape.sizes().into());
+        let shape = (flags.shape.iter().zip(&sizes))
+            .map(|((name, flag), (_, saved))| (*name, flag.map(|v| text(&v)), text(saved)));
+        for (name, flag, saved) in pairs.into_iter().chain(shape) {
             if let Some(flag) = flag.filter(|flag| *flag != saved) {
                 return Err(Failure::Refused(format!(
                     "--{name} {flag} conflicts with --resume {}, whose run has {name} {saved}; leave out --{name}, or start a \
@@ -125,10 +144,14 @@ impl Settings {
             "lr": self.lr,
             "seed": self.seed,
             "limit": self.limit,
+            "shape": self.shape.map(|shape| {
+                let sizes = shape.sizes().into_iter();
+                Value::Object(sizes.map(|(name, size)| (name.to_owned(), json!(size))).collect())
+            }),
         })
     }
 
-    fn of_json(extra: &Map<String, Value>) -> Option<Settings> {
+    fn of_json(task: &Task, extra: &Map<String, Value>) -> Option<Settings> {
         let settings = extra.get("settings")?;
         let count = |name: &str| settings[name].as_u64().filter(|&count| count > 0);
         Some(Settings {
@@ -139,6 +162,16 @@ impl Settings {
             limit: match &settings["limit"] {
                 Value::Null => None,
                 limit => Some(limit.as_u64()? as usize),
+            },
+            shape: match (task.shape(), &settings["shape"]) {
+                (None, _) => None,
+                (Some(shape), saved) => {
+                    let mut sizes = shape.sizes().map(|(_, size)| size);
+                    for ((name, _), size) in shape.sizes().into_iter().zip(&mut sizes) {
+                        *size = saved[name].as_u64().filter(|&size| size > 0)? as usize;
+                    }
+                    Some(Shape::of_sizes(sizes))
+                }
             },
         })
     }

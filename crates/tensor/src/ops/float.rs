@@ -26,6 +26,32 @@ macro_rules! match_float {
 
 pub(crate) use match_float;
 
+/// The kernel of a name for a dtype: `softmax` for f32 is `softmax_f32`. A call of another dtype has no kernel.
+macro_rules! kernel_of {
+    ($call:expr, $dtype:expr, $name:literal, [$($variant:ident $suffix:literal),+ $(,)?]) => {
+        match $dtype {
+            $(fireclay_core::DType::$variant => {
+                const NAME: &std::ffi::CStr = $crate::ops::float::c_name(concat!($name, "_", $suffix, "\0"));
+                NAME
+            })+
+            _ => return Err($call.no_kernel()),
+        }
+    };
+    ($call:expr, $dtype:expr, $name:literal) => {
+        $crate::ops::float::kernel_of!($call, $dtype, $name, [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16"])
+    };
+}
+
+pub(crate) use kernel_of;
+
+/// A text that ends with a zero, as C takes it.
+pub(crate) const fn c_name(text: &'static str) -> &'static std::ffi::CStr {
+    match std::ffi::CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("one zero, at the end"),
+    }
+}
+
 use fireclay_core::{DType, Error, Result};
 
 use crate::op::Meta;

@@ -5,7 +5,8 @@ use fireclay_cpu::softmax;
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
-use super::float::match_float;
+use super::float::{kernel_of, match_float};
+use super::row_kernels::{BLOCK_THREADS, computed, fits_a_warp, rows_in_shared};
 use crate::autograd::{Backward, is_grad_enabled};
 use crate::cuda_call::CudaCall;
 use crate::dispatch;
@@ -126,22 +127,19 @@ impl Op for CrossEntropyLoss {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let dtype = call.dtype(0);
         let (rows, classes) = (call.layout(0).shape()[0], call.layout(0).shape()[1]);
         let reduces = self.reduction != Reduction::None;
-        let own = match reduces {
-            true => Some(call.scratch(rows, dtype)?),
+        // The rows' losses, unless they are the result as they are.
+        let own = match reduces || dtype.is_half() {
+            true => Some(call.scratch(rows.max(1), computed(dtype))?),
             false => None,
         };
         let losses = (own.as_ref()).map_or(call.output(0), |own| Argument::Address(own.address()));
-        let kernel = call.of_float(
-            dtype,
-            [c"cross_entropy_rows_f32", c"cross_entropy_rows_f64"],
-        )?;
         let (rows64, ignored) = (
             Argument::U64(rows as u64),
             Argument::U64(self.ignore_index as u64),
@@ -149,35 +147,39 @@ impl Op for CrossEntropyLoss {
         let [slot, site] = call.check(1, classes, Some(("ignore_index", self.ignore_index)))?;
         let columns = Argument::U64(classes as u64);
         let (logits, targets) = (call.input(0), call.input(1));
-        let arguments = [
-            logits,
-            targets,
-            losses,
-            call.output(1),
-            rows64,
-            columns,
-            ignored,
-            slot,
-            site,
-        ];
-        // SAFETY: the kernel's parameters; each row has a loss and a sum, as the output rule says.
-        unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments)? };
-        let kernel = call.of_float(
-            dtype,
-            [c"cross_entropy_total_f32", c"cross_entropy_total_f64"],
-        )?;
-        let mean = self.reduction == Reduction::Mean;
-        let kind = [reduces, mean].map(|choice| Argument::U32(u32::from(choice)));
-        let arguments = [
-            losses,
-            targets,
-            call.output(0),
-            call.output(2),
-            rows64,
-            ignored,
-            kind[0],
-            kind[1],
-        ];
+        let head = [logits, targets, losses, call.output(1)];
+        if fits_a_warp(classes, dtype) {
+            let kernel = kernel_of!(call, dtype, "cross_entropy_rows");
+            let mut arguments = head.to_vec();
+            arguments.extend([rows64, columns, ignored, slot, site]);
+            // SAFETY: the kernel's parameters; each row has a loss and a sum, as the output rule says.
+            unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments)? };
+        } else {
+            let kernel = kernel_of!(call, dtype, "cross_entropy_blocks");
+            let (slots, shared) = rows_in_shared(classes, dtype, 1);
+            let mut arguments = head.to_vec();
+            arguments.extend([columns, Argument::U32(slots as u32), ignored, slot, site]);
+            // SAFETY: as above; there is shared memory for a row if that is said.
+            unsafe {
+                let shape = [rows, BLOCK_THREADS, shared];
+                call.launch_with_shared(&KERNELS, kernel, shape, &arguments)?;
+            }
+        }
+        if !reduces && dtype.is_half() {
+            let kernel = kernel_of!(call, dtype, "narrow", [BF16 "bf16", F16 "f16"]);
+            // SAFETY: the kernel's parameters; as many losses as rows.
+            unsafe {
+                let arguments = [losses, call.output(0), rows64];
+                call.launch_threads(&KERNELS, kernel, rows, &arguments)?;
+            }
+        }
+        let kernel = kernel_of!(call, dtype, "cross_entropy_total");
+        let mean = Argument::U32(u32::from(self.reduction == Reduction::Mean));
+        let loss = match reduces {
+            true => call.output(0),
+            false => Argument::Address(0),
+        };
+        let arguments = [losses, targets, loss, call.output(2), rows64, ignored, mean];
         // SAFETY: the kernel's parameters, for one warp; the loss is written only if it is one number.
         unsafe { call.launch(&KERNELS, kernel, [1, 32], &arguments) }
     }
@@ -269,13 +271,12 @@ impl Op for CrossEntropyGrad {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let dtype = call.dtype(0);
         let (rows, classes) = (call.layout(0).shape()[0], call.layout(0).shape()[1]);
-        let names = [c"cross_entropy_grad_f32", c"cross_entropy_grad_f64"];
-        let kernel = call.of_float(call.dtype(0), names)?;
         let kind = match self.0.reduction {
             Reduction::None => 0,
             Reduction::Sum => 1,
@@ -283,11 +284,21 @@ impl Op for CrossEntropyGrad {
         };
         let mut arguments: Vec<Argument<'_>> = (0..5).map(|index| call.input(index)).collect();
         arguments.push(call.output(0));
-        let numbers = [rows as u64, classes as u64, self.0.ignore_index as u64];
-        arguments.extend(numbers.map(Argument::U64));
-        arguments.push(Argument::U32(kind));
-        // SAFETY: the kernel's parameters, of the shapes that the loss gave.
-        unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) }
+        let [rows64, columns, ignored] =
+            [rows as u64, classes as u64, self.0.ignore_index as u64].map(Argument::U64);
+        let kind = Argument::U32(kind);
+        if fits_a_warp(classes, dtype) {
+            let kernel = kernel_of!(call, dtype, "cross_entropy_grad_rows");
+            arguments.extend([rows64, columns, ignored, kind]);
+            // SAFETY: the kernel's parameters, of the shapes that the loss gave.
+            return unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) };
+        }
+        let kernel = kernel_of!(call, dtype, "cross_entropy_grad_blocks");
+        let (slots, shared) = rows_in_shared(classes, dtype, 1);
+        arguments.extend([columns, Argument::U32(slots as u32), ignored, kind]);
+        let shape = [rows, BLOCK_THREADS, shared];
+        // SAFETY: as above; there is shared memory for a row if that is said.
+        unsafe { call.launch_with_shared(&KERNELS, kernel, shape, &arguments) }
     }
 }
 

@@ -1,71 +1,170 @@
-//! Normalisation: `layer_norm`, `batch_norm`.
+//! Normalisation: `layer_norm`, `rms_norm`, `group_norm`, `batch_norm`.
 
 use fireclay_core::{DType, Dims, Error, Result, Shape};
-use fireclay_cpu::norm::{self, Channels};
+use fireclay_cpu::norm::{self, Channels, Rows};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::{match_float, same_float};
+use super::norm_cuda;
 use crate::autograd::{Backward, is_grad_enabled, no_grad};
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::formula::Formula;
-use crate::op::{Autocast, Grads, Meta, Op, OutputMeta, OutputMetas, Saves};
+use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
-/// Inputs: x, then weight and bias where there are some; outputs: y, mean, reciprocal standard deviation.
+/// Which numbers are normalised together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// Those of the last dimensions.
+    Layer { dims: usize },
+    /// Those of the last dimensions, by their mean square alone.
+    Rms { dims: usize },
+    /// Those of a group of an image's channels.
+    Group { groups: usize },
+}
+
+/// Inputs: x, then weight and bias where there are some; outputs: y, reciprocal deviation, and the mean where there is one.
 #[derive(Clone, Copy, Debug)]
-struct LayerNorm {
-    /// How many of the last dimensions are normalised over.
-    dims: usize,
+struct RowNorm {
+    rule: Rule,
     eps: f64,
     weight: bool,
     bias: bool,
 }
 
-impl LayerNorm {
-    fn split(self, shape: &[usize]) -> (&[usize], &[usize]) {
-        shape.split_at(shape.len() - self.dims)
+impl RowNorm {
+    fn centered(self) -> bool {
+        !matches!(self.rule, Rule::Rms { .. })
+    }
+
+    /// The shape of the statistics, and that of weight and bias.
+    fn split(self, shape: &[usize]) -> (Shape, Shape) {
+        match self.rule {
+            Rule::Layer { dims } | Rule::Rms { dims } => {
+                let (rows, normalized) = shape.split_at(shape.len() - dims);
+                (Shape::new(rows), Shape::new(normalized))
+            }
+            Rule::Group { groups } => (Shape::new(&[shape[0], groups]), Shape::new(&shape[1..2])),
+        }
+    }
+
+    fn rows(self, shape: &[usize]) -> Rows {
+        let (rows, parameters) = self.split(shape);
+        let (groups, plane) = match self.rule {
+            Rule::Group { groups } => (groups, shape[2..].iter().product()),
+            _ => (1, 1),
+        };
+        Rows {
+            rows: rows.numel(),
+            cols: parameters.numel() * plane / groups,
+            centered: self.centered(),
+            groups,
+            plane,
+        }
+    }
+
+    /// x as rows, and weight or bias broadcast to them: for the gradient in tensor ops.
+    #[track_caller]
+    fn as_rows(self, x: &Tensor) -> Result<Tensor> {
+        let Rows { rows, cols, .. } = self.rows(x.shape());
+        x.reshape_to(&Shape::new(&[rows, cols]))
+    }
+
+    /// The gradients in tensor ops, which can be differentiated again.
+    #[track_caller]
+    fn composed(
+        self,
+        x: &Tensor,
+        grad: &Tensor,
+        weight: Option<&Tensor>,
+        context: &Backward<'_>,
+    ) -> Result<Grads> {
+        let mut grads: Grads = smallvec![None; context.inputs()];
+        let normal = Normal::new(&self.as_rows(x)?, &[-1], self.eps, self.centered())?;
+        let value = normal.value.reshape_to(x.shape())?;
+        // Over which dimensions weight and bias are the same.
+        let same: Vec<isize> = match self.rule {
+            Rule::Group { .. } => other_dims(x.ndim()),
+            Rule::Layer { dims } | Rule::Rms { dims } => (0..(x.ndim() - dims) as isize).collect(),
+        };
+        let summed = |tensor: &Tensor| match same.is_empty() {
+            true => Ok(tensor.clone()),
+            false => tensor.sum(&same, false),
+        };
+        let scaled = match (weight, self.rule) {
+            (None, _) => grad.clone(),
+            (Some(weight), Rule::Group { .. }) => grad.mul(&per_channel(weight, x.ndim())?)?,
+            (Some(weight), _) => grad.mul(weight)?,
+        };
+        let of_x = normal.backward(&self.as_rows(&scaled)?, &[-1])?;
+        grads[0] = Some(of_x.reshape_to(x.shape())?);
+        if weight.is_some() {
+            grads[1] = Some(summed(&grad.mul(&value)?)?);
+        }
+        if self.bias {
+            grads[context.inputs() - 1] = Some(summed(grad)?);
+        }
+        Ok(grads)
     }
 }
 
-impl Op for LayerNorm {
+impl Op for RowNorm {
     fn name(&self) -> &'static str {
-        "layer_norm"
+        match self.rule {
+            Rule::Layer { .. } => "layer_norm",
+            Rule::Rms { .. } => "rms_norm",
+            Rule::Group { .. } => "group_norm",
+        }
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
         let dtype = same_float(self.name(), inputs)?;
-        let (rows, normalized) = self.split(inputs[0].shape());
-        for parameter in &inputs[1..] {
-            if parameter.shape()[..] != *normalized {
-                return Err(Error::shape(
-                    self.name(),
-                    format!(
-                        "expected weight and bias {}, got {}",
-                        Shape::new(normalized),
-                        parameter.shape()
-                    ),
-                ));
-            }
+        let (rows, parameters) = self.split(inputs[0].shape());
+        if let Some(wrong) = inputs[1..]
+            .iter()
+            .find(|input| *input.shape() != parameters)
+        {
+            let what = format!(
+                "expected weight and bias {parameters}, got {}",
+                wrong.shape()
+            );
+            return Err(Error::shape(self.name(), what));
         }
-        let rows = Shape::new(rows);
         let statistics = if dtype.is_half() { DType::F32 } else { dtype };
-        Ok(smallvec![
+        let mut outputs: OutputMetas = smallvec![
             OutputMeta::contiguous(inputs[0].shape().clone(), dtype),
-            OutputMeta::contiguous(rows.clone(), statistics),
-            OutputMeta::contiguous(rows, statistics)
-        ])
+            OutputMeta::contiguous(rows.clone(), statistics)
+        ];
+        if self.centered() {
+            outputs.push(OutputMeta::contiguous(rows, statistics));
+        }
+        Ok(outputs)
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let (rows, normalized) = self.split(call.layout(0).shape());
-        let (rows, cols) = (rows.iter().product(), normalized.iter().product());
+        let rows = self.rows(call.layout(0).shape());
         match_float!(self.name(), call.dtype(0), T => {
             let weight: &[T] = if self.weight { call.input(1) } else { &[] };
             let bias: &[T] = if self.bias { call.input(1 + usize::from(self.weight)) } else { &[] };
-            norm::layer_norm(call.input::<T>(0), rows, cols, weight, bias, self.eps, call.output(0), call.output(1), call.output(2));
+            let mean: &mut [T] = if self.centered() { call.output(2) } else { &mut [] };
+            norm::row_norm(call.input::<T>(0), rows, weight, bias, self.eps, call.output(0), mean, call.output(1));
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Packed
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        norm_cuda::rows(
+            &call,
+            self.rows(call.layout(0).shape()),
+            self.eps,
+            [self.weight, self.bias],
+        )
     }
 
     fn saves(&self) -> Saves {
@@ -78,32 +177,16 @@ impl Op for LayerNorm {
             return Ok(grads);
         };
         let x = context.input(0)?;
-        let weight = if self.weight {
-            Some(context.input(1)?)
-        } else {
-            None
-        };
+        let weight = self.weight.then(|| context.input(1)).transpose()?;
         if is_grad_enabled() {
-            let dims: Vec<isize> = (1..=self.dims as isize).map(|dim| -dim).collect();
-            let normal = Normal::new(&x, &dims, self.eps)?;
-            let (normalized, scaled) = match &weight {
-                Some(weight) => (Some(grad.mul(&normal.value)?), grad.mul(weight)?),
-                None => (None, grad.clone()),
-            };
-            grads[0] = Some(normal.backward(&scaled, &dims)?);
-            if let Some(normalized) = normalized {
-                grads[1] = Some(normalized.sum_to(context.input_shape(1))?);
-            }
-            if self.bias {
-                let bias = context.inputs() - 1;
-                grads[bias] = Some(grad.sum_to(context.input_shape(bias))?);
-            }
-            return Ok(grads);
+            return self.composed(&x, grad, weight.as_ref(), context);
         }
-        let (mean, rstd) = (context.output(1)?, context.output(2)?);
-        let mut inputs: SmallVec<[&Tensor; 5]> = smallvec![&x, grad, &mean, &rstd];
+        let rstd = context.output(1)?;
+        let mean = self.centered().then(|| context.output(2)).transpose()?;
+        let mut inputs: SmallVec<[&Tensor; 5]> = smallvec![&x, grad, &rstd];
+        inputs.extend(mean.as_ref());
         inputs.extend(weight.as_ref());
-        let outputs = dispatch::call(LayerNormGrad(*self), &inputs)?;
+        let outputs = dispatch::call(RowNormGrad(*self), &inputs)?;
         for (place, gradient) in outputs.into_iter().enumerate() {
             grads[place] = Some(gradient);
         }
@@ -115,41 +198,61 @@ impl Op for LayerNorm {
     }
 }
 
-/// The fused gradient; inputs: x, gradient, mean, rstd, maybe weight. Not differentiable itself: `LayerNorm::backward`
-/// composes the gradient of tensor ops where that is wanted.
+/// The fused gradient; inputs: x, gradient, reciprocal deviation, the mean where there is one, maybe weight. Not differentiable
+/// itself: `RowNorm::backward` composes the gradient of tensor ops where that is wanted.
 #[derive(Clone, Copy, Debug)]
-struct LayerNormGrad(LayerNorm);
+struct RowNormGrad(RowNorm);
 
-impl Op for LayerNormGrad {
+impl Op for RowNormGrad {
     fn name(&self) -> &'static str {
-        "layer_norm_grad"
+        match self.0.rule {
+            Rule::Layer { .. } => "layer_norm_grad",
+            Rule::Rms { .. } => "rms_norm_grad",
+            Rule::Group { .. } => "group_norm_grad",
+        }
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        let (_, normalized) = self.0.split(inputs[0].shape());
+        let (_, parameters) = self.0.split(inputs[0].shape());
         let dtype = inputs[0].dtype;
         let mut outputs: OutputMetas =
             smallvec![OutputMeta::contiguous(inputs[0].shape().clone(), dtype)];
         for _ in 0..usize::from(self.0.weight) + usize::from(self.0.bias) {
-            outputs.push(OutputMeta::contiguous(Shape::new(normalized), dtype));
+            outputs.push(OutputMeta::contiguous(parameters.clone(), dtype));
         }
         Ok(outputs)
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let (rows, normalized) = self.0.split(call.layout(0).shape());
-        let (rows, cols) = (rows.iter().product(), normalized.iter().product());
+        let RowNorm {
+            weight: weighted,
+            bias: biased,
+            ..
+        } = self.0;
+        let rows = self.0.rows(call.layout(0).shape());
         match_float!(self.name(), call.dtype(0), T => {
-            let weight: &[T] = if self.0.weight { call.input(4) } else { &[] };
+            let mean: &[T] = if rows.centered { call.input(3) } else { &[] };
+            let weight: &[T] = if weighted { call.input(call.inputs() - 1) } else { &[] };
             let grad_x = call.output::<T>(0);
-            let grad_weight: &mut [T] = if self.0.weight { call.output(1) } else { &mut [] };
-            let grad_bias: &mut [T] = if self.0.bias { call.output(1 + usize::from(self.0.weight)) } else { &mut [] };
-            norm::layer_norm_backward(
-                call.input::<T>(0), call.input(1), rows, cols, weight, call.input(2), call.input(3),
-                grad_x, grad_weight, grad_bias,
+            let grad_weight: &mut [T] = if weighted { call.output(1) } else { &mut [] };
+            let grad_bias: &mut [T] = if biased { call.output(1 + usize::from(weighted)) } else { &mut [] };
+            norm::row_norm_backward(
+                call.input::<T>(0), call.input(1), rows, weight, mean, call.input(2), grad_x, grad_weight, grad_bias,
             );
         });
         Ok(())
+    }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Packed
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        norm_cuda::row_gradients(
+            &call,
+            self.0.rows(call.layout(0).shape()),
+            [self.0.weight, self.0.bias],
+        )
     }
 }
 
@@ -157,27 +260,36 @@ impl Op for LayerNormGrad {
 struct Normal {
     value: Tensor,
     rstd: Tensor,
+    /// Whether the mean was subtracted.
+    centered: bool,
 }
 
 impl Normal {
     #[track_caller]
-    fn new(x: &Tensor, dims: &[isize], eps: f64) -> Result<Normal> {
-        let centered = x.sub(&x.mean(dims, true)?)?;
-        let rstd = (Formula::from(&centered.square()?.mean(dims, true)?) + eps)
+    fn new(x: &Tensor, dims: &[isize], eps: f64, centered: bool) -> Result<Normal> {
+        let apart = match centered {
+            true => x.sub(&x.mean(dims, true)?)?,
+            false => x.clone(),
+        };
+        let rstd = (Formula::from(&apart.square()?.mean(dims, true)?) + eps)
             .rsqrt()
             .eval()?;
         Ok(Normal {
-            value: centered.mul(&rstd)?,
+            value: apart.mul(&rstd)?,
             rstd,
+            centered,
         })
     }
 
     /// The gradient of x, given that of the value.
     #[track_caller]
     fn backward(&self, grad: &Tensor, dims: &[isize]) -> Result<Tensor> {
-        let average = grad.mean(dims, true)?;
         let slope = grad.mul(&self.value)?.mean(dims, true)?;
-        ((grad - &average - &self.value * &slope) * &self.rstd).eval()
+        let across = grad - &self.value * &slope;
+        match self.centered {
+            true => ((across - &grad.mean(dims, true)?) * &self.rstd).eval(),
+            false => (across * &self.rstd).eval(),
+        }
     }
 }
 
@@ -271,6 +383,15 @@ impl Op for BatchNormTraining {
         Ok(())
     }
 
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Packed
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let sizes = channels(call.layout(0).shape());
+        norm_cuda::channels(&call, sizes, self.eps, [self.weight, self.bias])
+    }
+
     fn saves(&self) -> Saves {
         Saves::inputs(&[0, 1]).and_outputs(&[1, 2])
     }
@@ -289,7 +410,7 @@ impl Op for BatchNormTraining {
         let bias = self.bias.then(|| context.inputs() - 1);
         if is_grad_enabled() {
             let dims = other_dims(x.ndim());
-            let normal = Normal::new(&x, &dims, self.eps)?;
+            let normal = Normal::new(&x, &dims, self.eps, true)?;
             let scaled = match &weight {
                 Some(weight) => {
                     grads[1] = Some(grad.mul(&normal.value)?.sum(&dims, false)?);
@@ -350,6 +471,14 @@ impl Op for BatchNormGrad {
         });
         Ok(())
     }
+
+    fn cuda_inputs(&self) -> KernelInputs {
+        KernelInputs::Packed
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        norm_cuda::channel_gradients(&call, channels(call.layout(0).shape()))
+    }
 }
 
 /// `[c]` as `[c, 1, ..]`, to broadcast over images of `ndim` dimensions.
@@ -362,23 +491,28 @@ fn per_channel(tensor: &Tensor, ndim: usize) -> Result<Tensor> {
 
 /// One value of each op of this file.
 pub(super) fn ops() -> Vec<Box<dyn Op>> {
-    let layer_norm = LayerNorm {
-        dims: 1,
+    let of = |rule| RowNorm {
+        rule,
         eps: 0.0,
         weight: false,
         bias: false,
     };
+    let rules = [
+        Rule::Layer { dims: 1 },
+        Rule::Rms { dims: 1 },
+        Rule::Group { groups: 1 },
+    ];
     let batch_norm = BatchNormTraining {
         eps: 0.0,
         weight: false,
         bias: false,
     };
-    vec![
-        Box::new(layer_norm),
-        Box::new(LayerNormGrad(layer_norm)),
-        Box::new(batch_norm),
-        Box::new(BatchNormGrad),
-    ]
+    let mut ops: Vec<Box<dyn Op>> = vec![Box::new(batch_norm), Box::new(BatchNormGrad)];
+    for rule in rules {
+        ops.push(Box::new(of(rule)));
+        ops.push(Box::new(RowNormGrad(of(rule))));
+    }
+    ops
 }
 
 impl Tensor {
@@ -392,9 +526,73 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
+        let rule = Rule::Layer {
+            dims: normalized_shape.len(),
+        };
+        self.row_norm(rule, normalized_shape, [weight, bias], eps)
+    }
+
+    /// Divides by the root of the mean square over the last dimensions, whose sizes are `normalized_shape`, then multiplies by
+    /// `weight` (`torch.nn.functional.rms_norm`). Without an `eps` it is the distance from 1 to the next number of the dtype
+    /// that is computed in.
+    #[track_caller]
+    pub fn rms_norm(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        eps: Option<f64>,
+    ) -> Result<Tensor> {
+        let rule = Rule::Rms {
+            dims: normalized_shape.len(),
+        };
+        let eps = eps.unwrap_or(match self.dtype() {
+            DType::F64 => f64::EPSILON,
+            _ => f64::from(f32::EPSILON),
+        });
+        self.row_norm(rule, normalized_shape, [weight, None], eps)
+    }
+
+    /// Normalises `groups` groups of neighbouring channels of each image of `[n, c, ..]`: mean 0 and variance 1, then times
+    /// `weight` plus `bias`, which have a number per channel (`torch.nn.functional.group_norm`; its default `eps` is 1e-5).
+    #[track_caller]
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let operands = || vec![self.operand("self")];
+        if self.ndim() < 2 {
+            let what = format!("expected [n, c, ..], got {}", self.shape());
+            return Err(Error::shape("group_norm", what).with_operands(operands));
+        }
+        if groups == 0 || !self.shape()[1].is_multiple_of(groups) {
+            let channels = self.shape()[1];
+            let what = format!("{channels} channels can't be parted into {groups} equal groups");
+            return Err(Error::argument("group_norm", what)
+                .with_hint("the number of channels must be a multiple of the number of groups")
+                .with_operands(operands));
+        }
+        self.call_row_norm(Rule::Group { groups }, [weight, bias], eps)
+    }
+
+    #[track_caller]
+    fn row_norm(
+        &self,
+        rule: Rule,
+        normalized_shape: &[usize],
+        parameters: [Option<&Tensor>; 2],
+        eps: f64,
+    ) -> Result<Tensor> {
         if normalized_shape.is_empty() || !self.shape().ends_with(normalized_shape) {
+            let op = if matches!(rule, Rule::Rms { .. }) {
+                "rms_norm"
+            } else {
+                "layer_norm"
+            };
             return Err(Error::shape(
-                "layer_norm",
+                op,
                 format!(
                     "expected a shape that ends with {}, got {}",
                     Shape::new(normalized_shape),
@@ -403,8 +601,18 @@ impl Tensor {
             )
             .with_operands(|| vec![self.operand("self")]));
         }
-        let op = LayerNorm {
-            dims: normalized_shape.len(),
+        self.call_row_norm(rule, parameters, eps)
+    }
+
+    #[track_caller]
+    fn call_row_norm(
+        &self,
+        rule: Rule,
+        [weight, bias]: [Option<&Tensor>; 2],
+        eps: f64,
+    ) -> Result<Tensor> {
+        let op = RowNorm {
+            rule,
             eps,
             weight: weight.is_some(),
             bias: bias.is_some(),

@@ -1,11 +1,14 @@
 //! `softmax` and `log_softmax`.
 
+use std::ffi::CStr;
+
 use fireclay_core::{Result, resolve_dim};
 use fireclay_cpu::softmax;
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
-use super::float::{match_float, same_float};
+use super::float::{kernel_of, match_float, same_float};
+use super::row_kernels::{BLOCK_THREADS, fits_a_warp, rows_in_shared};
 use crate::autograd::{Backward, is_grad_enabled};
 use crate::cuda_call::CudaCall;
 use crate::dispatch;
@@ -45,15 +48,23 @@ impl Op for Softmax {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let names = match self.log {
-            true => [c"log_softmax_f32", c"log_softmax_f64"],
-            false => [c"softmax_f32", c"softmax_f64"],
+        let dtype = call.dtype(0);
+        let kernels = match self.log {
+            true => [
+                kernel_of!(call, dtype, "log_softmax_rows"),
+                kernel_of!(call, dtype, "log_softmax_blocks"),
+            ],
+            false => [
+                kernel_of!(call, dtype, "softmax_rows"),
+                kernel_of!(call, dtype, "softmax_blocks"),
+            ],
         };
-        by_rows(&call, names)
+        // The logarithm needs the row beside its exponentials.
+        by_rows(&call, kernels, if self.log { 2 } else { 1 })
     }
 
     fn saves(&self) -> Saves {
@@ -82,20 +93,27 @@ impl Op for Softmax {
     }
 }
 
-/// Starts a kernel that takes the inputs and the output, all of one shape, by rows.
-fn by_rows(call: &CudaCall<'_>, names: [&'static std::ffi::CStr; 2]) -> Result<()> {
+/// Starts a kernel that takes the inputs and the output, all of one shape, by rows: the first of two if a warp keeps a row,
+/// else the second, for which `slots` rows are kept in shared memory where there is room.
+fn by_rows(call: &CudaCall<'_>, kernels: [&'static CStr; 2], slots: usize) -> Result<()> {
+    let dtype = call.dtype(0);
     let cols = call.layout(0).shape().last().copied().unwrap_or(1);
     let rows = call.layout(0).numel().checked_div(cols).unwrap_or(0);
-    let kernel = call.of_float(call.dtype(0), names)?;
     let mut arguments: Vec<Argument<'_>> =
         (0..call.inputs()).map(|index| call.input(index)).collect();
-    arguments.extend([
-        call.output(0),
-        Argument::U64(rows as u64),
-        Argument::U64(cols as u64),
-    ]);
-    // SAFETY: the kernels take what they read, what they write, rows and columns; all are contiguous, of one shape and dtype.
-    unsafe { call.launch_rows(&KERNELS, kernel, rows, &arguments) }
+    arguments.push(call.output(0));
+    let columns = Argument::U64(cols as u64);
+    if fits_a_warp(cols, dtype) {
+        arguments.extend([Argument::U64(rows as u64), columns]);
+        // SAFETY: the kernels take what they read, what they write, rows and columns; all are contiguous, of one shape and
+        // dtype, and columns no more than the lanes of a warp keep.
+        return unsafe { call.launch_rows(&KERNELS, kernels[0], rows, &arguments) };
+    }
+    let (slots, shared) = rows_in_shared(cols, dtype, slots);
+    arguments.extend([columns, Argument::U32(slots as u32)]);
+    let shape = [rows, BLOCK_THREADS, shared];
+    // SAFETY: as above; there is shared memory for as many rows as is said.
+    unsafe { call.launch_with_shared(&KERNELS, kernels[1], shape, &arguments) }
 }
 
 /// The fused gradient; inputs: result, gradient.
@@ -128,15 +146,22 @@ impl Op for SoftmaxGrad {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let names = match self.0.log {
-            true => [c"log_softmax_grad_f32", c"log_softmax_grad_f64"],
-            false => [c"softmax_grad_f32", c"softmax_grad_f64"],
+        let dtype = call.dtype(0);
+        let kernels = match self.0.log {
+            true => [
+                kernel_of!(call, dtype, "log_softmax_grad_rows"),
+                kernel_of!(call, dtype, "log_softmax_grad_blocks"),
+            ],
+            false => [
+                kernel_of!(call, dtype, "softmax_grad_rows"),
+                kernel_of!(call, dtype, "softmax_grad_blocks"),
+            ],
         };
-        by_rows(&call, names)
+        by_rows(&call, kernels, 2)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `torch.nn.functional` has besides activations and losses.
 
-use fireclay_tensor::{AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
+use fireclay_tensor::{Attention, AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
 
 use super::{Answer, Call, Refusal, one, unsupported};
 
@@ -14,7 +14,10 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool2d(call),
         "nn.functional.batch_norm" => batch_norm(call),
         "nn.functional.layer_norm" => layer_norm(call),
+        "nn.functional.rms_norm" => rms_norm(call),
+        "nn.functional.group_norm" => group_norm(call),
         "nn.functional.dropout" => dropout(call),
+        "nn.functional.scaled_dot_product_attention" => attention(call),
         _ => return None,
     })
 }
@@ -116,7 +119,41 @@ fn layer_norm(call: &Call<'_>) -> Answer {
     one(call.tensor("input")?.layer_norm(&shape, weight, bias, eps))
 }
 
+fn rms_norm(call: &Call<'_>) -> Answer {
+    let shape = call.sizes("normalized_shape")?;
+    let eps = call.scalar("eps")?.map(|eps| eps.to_f64());
+    one(call
+        .tensor("input")?
+        .rms_norm(&shape, call.maybe_tensor("weight")?, eps))
+}
+
+fn group_norm(call: &Call<'_>) -> Answer {
+    let (weight, bias) = (call.maybe_tensor("weight")?, call.maybe_tensor("bias")?);
+    let (groups, eps) = (call.size("num_groups")?, call.float("eps", 1e-5)?);
+    one(call.tensor("input")?.group_norm(groups, weight, bias, eps))
+}
+
 fn dropout(call: &Call<'_>) -> Answer {
     let (p, training) = (call.float("p", 0.5)?, call.flag("training", true));
     one(call.tensor("input")?.dropout(p, training))
+}
+
+fn attention(call: &Call<'_>) -> Answer {
+    let [query, key, value] = [
+        call.tensor("query")?,
+        call.tensor("key")?,
+        call.tensor("value")?,
+    ];
+    let scale = match call.float("scale", f64::NAN)? {
+        scale if scale.is_nan() => None,
+        scale => Some(scale),
+    };
+    let options = Attention {
+        attn_mask: call.maybe_tensor("attn_mask")?,
+        is_causal: call.flag("is_causal", false),
+        scale,
+        enable_gqa: call.flag("enable_gqa", false),
+        dropout_p: call.float("dropout_p", 0.0)?,
+    };
+    one(query.scaled_dot_product_attention(key, value, options))
 }

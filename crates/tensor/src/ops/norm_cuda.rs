@@ -1,0 +1,421 @@
+//! How the kernels of `norm.cu` are started: which of them fits the rows, and what they keep in between.
+
+use fireclay_core::{DType, Result};
+use fireclay_cpu::norm::{Channels, ROW_GROUP, Rows, SUM_GROUP};
+use fireclay_cuda::{Argument, DeviceBuffer, Library};
+
+use super::float::kernel_of;
+use super::row_kernels::{computed, rows_in_shared};
+use crate::cuda_call::CudaCall;
+
+/// The kernels of `norm.cu`.
+static KERNELS: Library = fireclay_cuda::library!("norm");
+
+/// Threads of a block that works on one row.
+const THREADS: usize = 512;
+/// Threads of a block of which each warp works on one row.
+const ROW_THREADS: usize = 256;
+/// Rows in flight with which a device is busy: with more, a warp takes several, and reads weights once for them.
+const ROWS_IN_FLIGHT: usize = 4096;
+/// An address of nothing.
+const NONE: Argument<'static> = Argument::Address(0);
+
+/// Who works on a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Worker {
+    /// A warp, which keeps it in registers.
+    Warp,
+    /// A block, which keeps it in shared memory.
+    Block,
+    /// A block, for rows of any length.
+    Long,
+}
+
+impl Worker {
+    /// As the kernels' `lane_pairs` and `thread_pairs` say.
+    fn of(cols: usize, dtype: DType) -> Worker {
+        match dtype {
+            DType::F64 => Worker::within(cols, 128, 2048),
+            _ => Worker::within(cols, 192, 4096),
+        }
+    }
+
+    /// As the kernels' `grad_lane_pairs` and `thread_pairs` say.
+    fn of_gradient(cols: usize, dtype: DType) -> Worker {
+        match dtype {
+            DType::F64 => Worker::within(cols, 64, 2048),
+            _ => Worker::within(cols, 128, 4096),
+        }
+    }
+
+    fn within(cols: usize, warp: usize, block: usize) -> Worker {
+        match cols {
+            cols if cols <= warp => Worker::Warp,
+            cols if cols <= block => Worker::Block,
+            _ => Worker::Long,
+        }
+    }
+
+    /// Blocks, and threads of each, for these rows, of which a worker takes `per`.
+    fn launch_shape(self, rows: usize, per: usize) -> [usize; 2] {
+        match self {
+            Worker::Warp => [rows.div_ceil(per).div_ceil(ROW_THREADS / 32), ROW_THREADS],
+            Worker::Block | Worker::Long => [rows.div_ceil(per), THREADS],
+        }
+    }
+}
+
+fn numbers(sizes: Rows, per: usize, staged: bool) -> [i64; 8] {
+    let Rows {
+        rows,
+        cols,
+        centered,
+        groups,
+        plane,
+    } = sizes;
+    let (centered, staged) = (usize::from(centered), usize::from(staged));
+    [rows, cols, groups, plane.max(1), per, centered, staged, 0].map(|number| number as i64)
+}
+
+/// Inputs: x, then weight and bias where `parameters` says so; outputs: y, reciprocal deviation, mean if centred.
+pub(super) fn rows(
+    call: &CudaCall<'_>,
+    sizes: Rows,
+    eps: f64,
+    parameters: [bool; 2],
+) -> Result<()> {
+    if sizes.cols == 0 {
+        return Ok(());
+    }
+    let dtype = call.dtype(0);
+    let worker = Worker::of(sizes.cols, dtype);
+    let kernel = match worker {
+        Worker::Warp => kernel_of!(call, dtype, "norm_rows"),
+        Worker::Block => kernel_of!(call, dtype, "norm_blocks"),
+        Worker::Long => kernel_of!(call, dtype, "norm_long"),
+    };
+    let per = match worker {
+        Worker::Long => 1,
+        _ => (sizes.rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP),
+    };
+    let (staged, shared) = match worker {
+        Worker::Warp => (0, 0),
+        _ => rows_in_shared(sizes.cols, dtype, 1),
+    };
+    let numbers = numbers(sizes, per, staged > 0);
+    let mut next = 1;
+    let [weight, bias] = parameters.map(|given| {
+        next += usize::from(given);
+        if given { call.input(next - 1) } else { NONE }
+    });
+    let mean = if sizes.centered { call.output(2) } else { NONE };
+    let arguments = [
+        call.input(0),
+        weight,
+        bias,
+        call.output(0),
+        mean,
+        call.output(1),
+        Argument::Numbers(&numbers),
+        Argument::F64(eps),
+    ];
+    let [blocks, threads] = worker.launch_shape(sizes.rows, per);
+    let shape = [blocks, threads, shared];
+    // SAFETY: the kernels' parameters, contiguous, of the lengths that the sizes say; shared memory for a row where it is used.
+    unsafe { call.launch_with_shared(&KERNELS, kernel, shape, &arguments) }
+}
+
+/// Inputs: x, gradient, reciprocal deviation, mean if centred, maybe weight; outputs: gradients of x, weight, bias.
+pub(super) fn row_gradients(
+    call: &CudaCall<'_>,
+    sizes: Rows,
+    [weighted, biased]: [bool; 2],
+) -> Result<()> {
+    let Rows { rows, cols, .. } = sizes;
+    let dtype = call.dtype(0);
+    let (x, grad, rstd) = (call.input(0), call.input(1), call.input(2));
+    let mean = if sizes.centered { call.input(3) } else { NONE };
+    let weight = if weighted {
+        call.input(call.inputs() - 1)
+    } else {
+        NONE
+    };
+    let of_weight = if weighted { call.output(1) } else { NONE };
+    let of_bias = match biased {
+        true => call.output(1 + usize::from(weighted)),
+        false => NONE,
+    };
+    let by_column = (weighted || biased) && sizes.groups == 1 && sizes.plane == 1;
+    let groups = rows.div_ceil(ROW_GROUP);
+    let partial = match by_column {
+        true => Some(scratch(call, groups * 2 * cols, computed(dtype))?),
+        false => None,
+    };
+    let to_partial = partial.as_ref().map_or(NONE, address);
+    let worker = Worker::of_gradient(cols, dtype);
+    let per = match (worker, by_column) {
+        (Worker::Long, _) => 1,
+        (_, true) => ROW_GROUP,
+        (_, false) => (rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP),
+    };
+    let numbers = numbers(sizes, per, false);
+    let sizes_argument = Argument::Numbers(&numbers);
+    let [blocks, threads] = worker.launch_shape(if cols == 0 { 0 } else { rows }, per);
+    let mut arguments = vec![
+        x,
+        grad,
+        weight,
+        mean,
+        rstd,
+        call.output(0),
+        to_partial,
+        sizes_argument,
+    ];
+    let (kernel, shared) = match worker {
+        Worker::Warp => (kernel_of!(call, dtype, "norm_grad_rows"), 0),
+        Worker::Block => {
+            let shared = 2 * cols * computed(dtype).size();
+            (kernel_of!(call, dtype, "norm_grad_blocks"), shared)
+        }
+        Worker::Long => {
+            arguments.remove(6);
+            (kernel_of!(call, dtype, "norm_grad_long"), 0)
+        }
+    };
+    // SAFETY: as in `rows`; there is a partial sum for each ROW_GROUP rows, which a worker takes then.
+    unsafe { call.launch_with_shared(&KERNELS, kernel, [blocks, threads, shared], &arguments)? };
+    if let Some(partial) = partial {
+        if worker == Worker::Long {
+            let kernel = kernel_of!(call, dtype, "norm_grad_columns");
+            let arguments = [x, grad, mean, rstd, to_partial, sizes_argument];
+            // SAFETY: the kernel's parameters; a thread for each column of each group.
+            unsafe { call.launch_threads(&KERNELS, kernel, groups * cols, &arguments)? };
+        }
+        return add_up(call, partial, groups, cols, [of_weight, of_bias]);
+    }
+    if !weighted && !biased {
+        return Ok(());
+    }
+    let channels = Channels {
+        batch: rows / sizes.groups,
+        channels: call.output_layout(1).numel(),
+        plane: sizes.plane,
+    };
+    let outputs = [of_weight, of_bias, NONE];
+    channel_sums(call, channels, sizes.groups, [x, grad, mean, rstd], outputs)
+}
+
+/// Adds up partial sums of weight's and bias's gradients, in the order of `sum_in_groups`.
+fn add_up(
+    call: &CudaCall<'_>,
+    mut partial: DeviceBuffer,
+    mut count: usize,
+    cols: usize,
+    outputs: [Argument<'static>; 2],
+) -> Result<()> {
+    let dtype = call.dtype(0);
+    let width = 2 * cols;
+    while count > SUM_GROUP {
+        let groups = count.div_ceil(SUM_GROUP);
+        let sums = scratch(call, groups * width, computed(dtype))?;
+        let kernel = kernel_of!(call, computed(dtype), "norm_sums", [F32 "f32", F64 "f64"]);
+        let [rows, columns] = [count, width].map(|number| Argument::U64(number as u64));
+        let arguments = [address(&partial), address(&sums), rows, columns];
+        // SAFETY: the kernel's parameters; a thread for each column of each group.
+        unsafe { call.launch_threads(&KERNELS, kernel, groups * width, &arguments)? };
+        (partial, count) = (sums, groups);
+    }
+    let kernel = kernel_of!(call, dtype, "norm_sums_last");
+    let [of_weight, of_bias] = outputs;
+    let [rows, columns] = [count, cols].map(|number| Argument::U64(number as u64));
+    let arguments = [address(&partial), of_weight, of_bias, rows, columns];
+    // SAFETY: the kernel's parameters; weight and bias have `cols` numbers.
+    unsafe { call.launch_threads(&KERNELS, kernel, width, &arguments) }
+}
+
+/// Batch norm in training. Inputs: x, then weight and bias where `parameters` says so; outputs: y, mean, reciprocal
+/// deviation, variance.
+pub(super) fn channels(
+    call: &CudaCall<'_>,
+    sizes: Channels,
+    eps: f64,
+    parameters: [bool; 2],
+) -> Result<()> {
+    let dtype = call.dtype(0);
+    let numbers = channel_numbers(sizes, 0);
+    let sizes_argument = Argument::Numbers(&numbers);
+    let tables = tables(call, sizes)?;
+    let [sums, squares] = tables.each_ref().map(address);
+    let kernel = match sizes.is_narrow() {
+        true => kernel_of!(call, dtype, "channel_moments_narrow"),
+        false => kernel_of!(call, dtype, "channel_moments"),
+    };
+    // SAFETY: the kernels' parameters; the tables have a place for each chunk of each channel.
+    unsafe {
+        by_chunks(
+            call,
+            kernel,
+            sizes,
+            &[call.input(0), sums, squares, sizes_argument],
+        )?
+    };
+    let (mean, rstd) = (call.output(1), call.output(2));
+    let kernel = kernel_of!(call, computed(dtype), "channel_statistics", [F32 "f32", F64 "f64"]);
+    let arguments = [
+        sums,
+        squares,
+        mean,
+        rstd,
+        call.output(3),
+        sizes_argument,
+        Argument::F64(eps),
+    ];
+    // SAFETY: the kernel's parameters; there is a statistic of each kind for each channel.
+    unsafe { call.launch_rows(&KERNELS, kernel, sizes.channels, &arguments)? };
+    let mut next = 1;
+    let [weight, bias] = parameters.map(|given| {
+        next += usize::from(given);
+        if given { call.input(next - 1) } else { NONE }
+    });
+    let kernel = match sizes.is_narrow() {
+        true => kernel_of!(call, dtype, "channel_norm_narrow"),
+        false => kernel_of!(call, dtype, "channel_norm"),
+    };
+    let arguments = [
+        call.input(0),
+        weight,
+        bias,
+        mean,
+        rstd,
+        call.output(0),
+        sizes_argument,
+    ];
+    // SAFETY: as above; weight and bias have a number for each channel.
+    unsafe { by_elements(call, kernel, sizes, &arguments) }
+}
+
+/// Inputs: x, gradient, mean, reciprocal deviation, maybe weight; outputs: gradients of x, weight, bias.
+pub(super) fn channel_gradients(call: &CudaCall<'_>, sizes: Channels) -> Result<()> {
+    let dtype = call.dtype(0);
+    let weight = if call.inputs() > 4 {
+        call.input(4)
+    } else {
+        NONE
+    };
+    let [x, grad, mean, rstd] = [0, 1, 2, 3].map(|index| call.input(index));
+    let averages = scratch(call, 2 * sizes.channels, computed(dtype))?;
+    let outputs = [call.output(1), call.output(2), address(&averages)];
+    channel_sums(call, sizes, 0, [x, grad, mean, rstd], outputs)?;
+    let kernel = match sizes.is_narrow() {
+        true => kernel_of!(call, dtype, "channel_grad_x_narrow"),
+        false => kernel_of!(call, dtype, "channel_grad_x"),
+    };
+    let numbers = channel_numbers(sizes, 0);
+    let out = call.output(0);
+    let arguments = [
+        x,
+        grad,
+        weight,
+        mean,
+        rstd,
+        address(&averages),
+        out,
+        Argument::Numbers(&numbers),
+    ];
+    // SAFETY: the kernels' parameters; two averages for each channel.
+    unsafe { by_elements(call, kernel, sizes, &arguments) }
+}
+
+/// The sums of each channel's gradients into those of weight and bias, and the averages; any may be nothing.
+fn channel_sums(
+    call: &CudaCall<'_>,
+    sizes: Channels,
+    groups: usize,
+    [x, grad, mean, rstd]: [Argument<'static>; 4],
+    [of_weight, of_bias, averages]: [Argument<'static>; 3],
+) -> Result<()> {
+    let dtype = call.dtype(0);
+    let numbers = channel_numbers(sizes, groups);
+    let sizes_argument = Argument::Numbers(&numbers);
+    let tables = tables(call, sizes)?;
+    let [totals, dots] = tables.each_ref().map(address);
+    let kernel = match sizes.is_narrow() {
+        true => kernel_of!(call, dtype, "channel_grads_narrow"),
+        false => kernel_of!(call, dtype, "channel_grads"),
+    };
+    let arguments = [x, grad, mean, rstd, totals, dots, sizes_argument];
+    // SAFETY: the kernels' parameters; the tables have a place for each chunk of each channel.
+    unsafe { by_chunks(call, kernel, sizes, &arguments)? };
+    let kernel = kernel_of!(call, dtype, "channel_grad_sums");
+    let arguments = [totals, dots, of_weight, of_bias, averages, sizes_argument];
+    // SAFETY: the kernel's parameters; a number of each result for each channel.
+    unsafe { call.launch_rows(&KERNELS, kernel, sizes.channels, &arguments) }
+}
+
+/// Starts a kernel that works on a chunk with a warp, or on one of narrow planes with a thread.
+///
+/// # Safety
+/// As for [`CudaCall::launch`].
+unsafe fn by_chunks(
+    call: &CudaCall<'_>,
+    kernel: &'static std::ffi::CStr,
+    sizes: Channels,
+    arguments: &[Argument<'_>],
+) -> Result<()> {
+    let count = sizes.channels * sizes.chunks();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match sizes.is_narrow() {
+            true => call.launch_threads(&KERNELS, kernel, count, arguments),
+            false => call.launch_rows(&KERNELS, kernel, count, arguments),
+        }
+    }
+}
+
+/// Starts a kernel that works on a piece of a plane with a warp, or on a number of narrow planes with a thread.
+///
+/// # Safety
+/// As for [`CudaCall::launch`].
+unsafe fn by_elements(
+    call: &CudaCall<'_>,
+    kernel: &'static std::ffi::CStr,
+    sizes: Channels,
+    arguments: &[Argument<'_>],
+) -> Result<()> {
+    let planes = sizes.batch * sizes.channels;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match sizes.is_narrow() {
+            true => call.launch_threads(&KERNELS, kernel, planes * sizes.plane, arguments),
+            false => call.launch_rows(&KERNELS, kernel, planes * sizes.pieces(), arguments),
+        }
+    }
+}
+
+fn channel_numbers(sizes: Channels, groups: usize) -> [i64; 8] {
+    let Channels {
+        batch,
+        channels,
+        plane,
+    } = sizes;
+    let pieces = if sizes.is_narrow() { 0 } else { sizes.pieces() };
+    [batch, channels, plane, pieces, groups, 0, 0, 0].map(|number| number as i64)
+}
+
+/// Two tables of a double for each chunk of each channel.
+fn tables(call: &CudaCall<'_>, sizes: Channels) -> Result<[DeviceBuffer; 2]> {
+    let count = sizes.channels * sizes.chunks();
+    Ok([
+        scratch(call, count, DType::F64)?,
+        scratch(call, count, DType::F64)?,
+    ])
+}
+
+/// Memory for numbers in between, at least for one.
+fn scratch(call: &CudaCall<'_>, count: usize, dtype: DType) -> Result<DeviceBuffer> {
+    call.scratch(count.max(1), dtype)
+}
+
+fn address(buffer: &DeviceBuffer) -> Argument<'static> {
+    Argument::Address(buffer.address())
+}

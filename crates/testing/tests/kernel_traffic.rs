@@ -1,0 +1,239 @@
+//! What the kernels move: sectors of global memory against the least bytes that there are to move, conflicts in shared
+//! memory, as the virtual GPU counts them. The table in bench/kernels.md is made here: with
+//! FIRECLAY_WRITE_DOCS set it is written, else compared.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fireclay_tensor::{CrossEntropy, DType, Device, Result, Tensor, manual_seed};
+use fireclay_testing::devices::{machine, virtual_cuda};
+use virtual_gpu::machine::KernelCounters;
+
+/// The table stands between these lines.
+const BEGIN: &str = "<!-- traffic: written by FIRECLAY_WRITE_DOCS=1 cargo test -p fireclay-testing --test kernel_traffic -->";
+const END: &str = "<!-- traffic: end -->";
+/// Bytes of a sector.
+const SECTOR: u64 = 32;
+
+/// What is measured.
+struct Case {
+    /// The op, its sizes and dtype.
+    name: &'static str,
+    /// The most that it may move, as a multiple of the least.
+    most: f64,
+    /// Whether its hot loop must have no bank conflicts.
+    no_conflicts: bool,
+    /// Makes the call.
+    make: fn(Device) -> Result<Call>,
+}
+
+/// A call to measure, and the least bytes that it moves: what goes in and comes out, once each.
+struct Call {
+    least: usize,
+    /// What has to be done before, which is not counted.
+    before: Box<dyn Fn() -> Result<Tensor>>,
+    run: Box<dyn Fn(&Tensor) -> Result<()>>,
+}
+
+/// Random numbers on a device.
+fn numbers(device: Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
+    Tensor::randn(shape, "cpu")?.to_dtype(dtype)?.to(device)
+}
+
+/// Random whole numbers on a device.
+fn indices(device: Device, below: i64, shape: &[usize]) -> Result<Tensor> {
+    Tensor::randint(0, below, shape, "cpu")?.to(device)
+}
+
+/// A call of an op: its inputs are read and its result is written.
+fn forward(
+    inputs: Vec<Tensor>,
+    op: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+) -> Result<Call> {
+    let result = op(&inputs)?;
+    let least = inputs.iter().chain([&result]).map(nbytes).sum();
+    Ok(Call {
+        least,
+        before: Box::new(move || Ok(result.clone())),
+        run: Box::new(move |_| op(&inputs).map(drop)),
+    })
+}
+
+/// The backward pass of an op: reads the gradient and `times` the inputs, writes their gradients.
+fn backward(
+    inputs: Vec<Tensor>,
+    op: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    least: impl Fn(&[Tensor], &Tensor) -> usize,
+) -> Result<Call> {
+    for input in &inputs {
+        if input.dtype().is_floating_point() {
+            input.requires_grad_(true)?;
+        }
+    }
+    let result = op(&inputs)?;
+    let grad = numbers(result.device(), result.shape(), result.dtype())?;
+    let wanted: Vec<Tensor> = (inputs.iter())
+        .filter(|input| input.requires_grad())
+        .cloned()
+        .collect();
+    Ok(Call {
+        least: least(&inputs, &result),
+        before: Box::new(move || op(&inputs)),
+        run: Box::new(move |result| {
+            let wanted: Vec<&Tensor> = wanted.iter().collect();
+            let grads = [Some(&grad)];
+            fireclay_tensor::grad_with(&[result], &grads, &wanted, Default::default()).map(drop)
+        }),
+    })
+}
+
+fn nbytes(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.dtype().size()
+}
+
+/// What a call's kernels did, by name. Whatever is done once, as making scratch memory, was done before.
+fn counted(call: &Call, device: Device) -> Result<BTreeMap<String, KernelCounters>> {
+    let machine = machine();
+    let mut kernels = BTreeMap::new();
+    for _ in 0..2 {
+        let made = (call.before)()?;
+        fireclay_cuda::surface::synchronize(device)?;
+        machine.reset_counters();
+        (call.run)(&made)?;
+        fireclay_cuda::surface::synchronize(device)?;
+        kernels = machine.counters().kernels;
+    }
+    Ok(kernels)
+}
+
+/// The row of a case, and what is wrong with it.
+fn row(case: &Case, device: Device) -> Result<(String, Vec<String>)> {
+    manual_seed(1);
+    let call = (case.make)(device)?;
+    let kernels = counted(&call, device)?;
+    let sum = |of: fn(&KernelCounters) -> u64| -> u64 { kernels.values().map(of).sum() };
+    let sectors = sum(|k| k.counts.global_sectors_read + k.counts.global_sectors_written);
+    let conflicts = sum(|k| k.counts.bank_conflicts);
+    let moved = (sectors * SECTOR) as f64 / call.least as f64;
+    let names: Vec<&str> = kernels.keys().map(String::as_str).collect();
+    let row = format!(
+        "| {} | {} | {} | {} | {moved:.2} | {} | {conflicts} |\n",
+        case.name,
+        names.join(", "),
+        sum(|k| k.launches),
+        call.least,
+        case.most,
+    );
+    let mut wrong = Vec::new();
+    if moved > case.most {
+        let most = case.most;
+        wrong.push(format!(
+            "{}: moves {moved:.3} times the least, at most {most}",
+            case.name
+        ));
+    }
+    if case.no_conflicts && conflicts > 0 {
+        wrong.push(format!("{}: {conflicts} bank conflicts", case.name));
+    }
+    Ok((row, wrong))
+}
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/kernels.md")
+}
+
+#[test]
+fn kernels_move_little_more_than_they_must() {
+    let device = virtual_cuda();
+    let mut table =
+        "| op | kernels | launches | least bytes | moved / least | at most | bank conflicts |\n\
+                     | --- | --- | --: | --: | --: | --: | --: |\n"
+            .to_owned();
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let (row, findings) = row(case, device).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        table.push_str(&row);
+        wrong.extend(findings);
+    }
+    println!("{table}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let old = std::fs::read_to_string(page()).unwrap();
+    let (before, rest) = old
+        .split_once(BEGIN)
+        .expect("the page has a place for the table");
+    let (_, after) = rest.split_once(END).expect("the place has an end");
+    let new = format!("{before}{BEGIN}\n{table}{END}{after}");
+    if std::env::var_os("FIRECLAY_WRITE_DOCS").is_some() {
+        std::fs::write(page(), new).unwrap();
+        return;
+    }
+    assert_eq!(
+        new, old,
+        "bench/kernels.md: FIRECLAY_WRITE_DOCS=1 writes it anew"
+    );
+}
+
+const F32: DType = DType::F32;
+const BF16: DType = DType::BF16;
+
+/// A case whose result is computed from tensors of floating numbers.
+macro_rules! case {
+    ($name:literal, most $most:literal, $call:expr) => {
+        Case {
+            name: $name,
+            most: $most,
+            no_conflicts: false,
+            make: $call,
+        }
+    };
+    ($name:literal, most $most:literal, no conflicts, $call:expr) => {
+        Case {
+            name: $name,
+            most: $most,
+            no_conflicts: true,
+            make: $call,
+        }
+    };
+}
+
+/// Every kernel of CUDA C++ at a size at which it moves enough to tell.
+const CASES: &[Case] = &[
+    case!("softmax [256, 1000] f32", most 1.1, |device| {
+        forward(vec![numbers(device, &[256, 1000], F32)?], |x| x[0].softmax(-1))
+    }),
+    case!("softmax [256, 1000] bf16", most 1.1, |device| {
+        forward(vec![numbers(device, &[256, 1000], BF16)?], |x| x[0].softmax(-1))
+    }),
+    case!("log_softmax [256, 1000] f32, backward", most 1.1, |device| {
+        let x = numbers(device, &[256, 1000], F32)?;
+        backward(vec![x], |x| x[0].log_softmax(-1), |x, _| 3 * nbytes(&x[0]))
+    }),
+    case!("cross_entropy [256, 1000] f32", most 1.1, |device| {
+        let inputs = vec![numbers(device, &[256, 1000], F32)?, indices(device, 1000, &[256])?];
+        forward(inputs, |x| x[0].cross_entropy(&x[1], CrossEntropy::default()))
+    }),
+    case!("cross_entropy [256, 1000] f32, backward", most 1.1, |device| {
+        let inputs = vec![numbers(device, &[256, 1000], F32)?, indices(device, 1000, &[256])?];
+        let op = |x: &[Tensor]| x[0].cross_entropy(&x[1], CrossEntropy::default());
+        backward(inputs, op, |x, _| 2 * nbytes(&x[0]) + nbytes(&x[1]))
+    }),
+    case!("embedding of [4096] in [1000, 64] f32", most 1.1, |device| {
+        let rows = numbers(device, &[1000, 64], F32)?;
+        let at = indices(device, 1000, &[4096])?;
+        let result = rows.embedding(&at)?;
+        // Each row is read for each index, wherever it lies.
+        let least = 2 * nbytes(&result) + nbytes(&at);
+        let call = forward(vec![rows, at], |x| x[0].embedding(&x[1]))?;
+        Ok(Call { least, ..call })
+    }),
+    case!("gather of [256, 64] in [256, 1000] f32", most 1.1, |device| {
+        let (x, at) = (numbers(device, &[256, 1000], F32)?, indices(device, 1000, &[256, 64])?);
+        // What is read lies apart: a sector for each number.
+        let least = nbytes(&at) + 256 * 64 * (4 + SECTOR as usize);
+        let call = forward(vec![x, at], |x| x[0].gather(1, &x[1]))?;
+        Ok(Call { least, ..call })
+    }),
+    case!("argmax [256, 1000] f32", most 1.1, |device| {
+        forward(vec![numbers(device, &[256, 1000], F32)?], |x| x[0].argmax(1, false))
+    }),
+];
