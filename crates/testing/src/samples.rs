@@ -4,8 +4,8 @@
 
 mod arranged;
 mod attention;
-mod large;
 mod images;
+mod large;
 mod pointwise;
 mod reduced;
 mod weighted;

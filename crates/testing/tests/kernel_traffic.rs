@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fireclay_tensor::{CrossEntropy, DType, Device, Result, Tensor, manual_seed};
+use fireclay_tensor::{
+    AvgPool2d, Conv2dOptions, CrossEntropy, DType, Device, Pool2d, Result, Tensor, manual_seed,
+};
 use fireclay_testing::devices::{machine, virtual_cuda};
 use virtual_gpu::machine::KernelCounters;
 
@@ -236,4 +238,75 @@ const CASES: &[Case] = &[
     case!("argmax [256, 1000] f32", most 1.1, |device| {
         forward(vec![numbers(device, &[256, 1000], F32)?], |x| x[0].argmax(1, false))
     }),
+    case!("max_pool2d [4, 16, 56, 56] f32, 2 x 2", most 1.1, |device| {
+        let x = numbers(device, &[4, 16, 56, 56], F32)?;
+        // The places are written too, as whole numbers of 64 bits.
+        let least = nbytes(&x) + nbytes(&x) / 4 * 3;
+        Ok(Call { least, ..forward(vec![x], |x| x[0].max_pool2d(Pool2d::new([2, 2])))? })
+    }),
+    case!("max_pool2d [4, 16, 56, 56] f32, 2 x 2, backward", most 1.1, |device| {
+        let x = numbers(device, &[4, 16, 56, 56], F32)?;
+        let op = |x: &[Tensor]| x[0].max_pool2d(Pool2d::new([2, 2]));
+        backward(vec![x], op, |x, y| nbytes(&x[0]) + 3 * nbytes(y))
+    }),
+    case!("max_pool2d [2, 8, 112, 112] f32, 3 x 3 by 2", most 1.1, |device| {
+        let x = numbers(device, &[2, 8, 112, 112], F32)?;
+        let least = nbytes(&x) + nbytes(&x) / 4 * 3;
+        Ok(Call { least, ..forward(vec![x], |x| x[0].max_pool2d(OVERLAPPING))? })
+    }),
+    case!("max_pool2d [2, 8, 112, 112] f32, 3 x 3 by 2, backward", most 1.1, |device| {
+        let x = numbers(device, &[2, 8, 112, 112], F32)?;
+        let op = |x: &[Tensor]| x[0].max_pool2d(OVERLAPPING);
+        backward(vec![x], op, |x, y| nbytes(&x[0]) + 3 * nbytes(y))
+    }),
+    case!("avg_pool2d [4, 16, 56, 56] f32, 2 x 2", most 1.1, |device| {
+        let x = numbers(device, &[4, 16, 56, 56], F32)?;
+        forward(vec![x], |x| x[0].avg_pool2d(AvgPool2d::new([2, 2])))
+    }),
+    case!("avg_pool2d [4, 16, 56, 56] f32, 2 x 2, backward", most 1.1, |device| {
+        let x = numbers(device, &[4, 16, 56, 56], F32)?;
+        let op = |x: &[Tensor]| x[0].avg_pool2d(AvgPool2d::new([2, 2]));
+        backward(vec![x], op, |x, y| nbytes(&x[0]) + nbytes(y))
+    }),
+    case!("adaptive_avg_pool2d [16, 64, 7, 7] f32 to 1 x 1", most 1.1, |device| {
+        let x = numbers(device, &[16, 64, 7, 7], F32)?;
+        forward(vec![x], |x| x[0].adaptive_avg_pool2d([1, 1]))
+    }),
+    // Of a product by tiles, the least is what each tile takes of its two operands: (rows + columns) x depth; and the result.
+    case!("conv2d [8, 64, 16, 16] by 64, 3 x 3, f32", most 2.0, no conflicts, |device| {
+        let (x, weight) = (numbers(device, &[8, 64, 16, 16], F32)?, numbers(device, &[64, 64, 3, 3], F32)?);
+        let tiles = (8 * 16 * 16_usize).div_ceil(64);
+        let least = tiles * (64 + 64) * 64 * 9 * 4 + nbytes(&x);
+        Ok(Call { least, ..forward(vec![x, weight], |x| x[0].conv2d(&x[1], None, PADDED))? })
+    }),
+    case!("conv2d [8, 64, 16, 16] by 64, 3 x 3, f32, backward", most 2.0, no conflicts, |device| {
+        let (x, weight) = (numbers(device, &[8, 64, 16, 16], F32)?, numbers(device, &[64, 64, 3, 3], F32)?);
+        let op = |x: &[Tensor]| x[0].conv2d(&x[1], None, PADDED);
+        backward(vec![x, weight], op, |x, _| {
+            let (tiles, pixels) = ((8 * 16 * 16_usize).div_ceil(64), 8 * 16 * 16);
+            let image = tiles * (64 + 64) * 64 * 9 * 4 + nbytes(&x[0]);
+            // A part for each image, which are added then.
+            let parts = 8 * nbytes(&x[1]);
+            image + 36 * (32 + 16) * pixels * 4 + 2 * parts + nbytes(&x[1])
+        })
+    }),
+    case!("conv2d [4, 32, 28, 28] depthwise, 3 x 3, f32", most 12.0, |device| {
+        let (x, weight) = (numbers(device, &[4, 32, 28, 28], F32)?, numbers(device, &[32, 1, 3, 3], F32)?);
+        let options = Conv2dOptions { groups: 32, ..PADDED };
+        forward(vec![x, weight], move |x| x[0].conv2d(&x[1], None, options))
+    }),
 ];
+
+const OVERLAPPING: Pool2d = Pool2d {
+    kernel: [3, 3],
+    stride: [2, 2],
+    padding: [1, 1],
+    dilation: [1, 1],
+    ceil_mode: false,
+};
+const PADDED: Conv2dOptions = Conv2dOptions {
+    stride: [1, 1],
+    padding: [1, 1],
+    dilation: [1, 1],
+    groups: 1,
+};
