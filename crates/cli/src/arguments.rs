@@ -209,7 +209,7 @@ fn bench() -> Command {
                 .default_value("")
                 .hide_default_value(true)
                 .help("Only workloads whose names begin so"),
-            device_flag("cpu", "Where to compute: auto (the CPU: convolutions have no CUDA kernel yet), cpu, cuda or cuda:N"),
+            device_flag("cpu", "Where to compute: auto (the CPU), cpu, cuda or cuda:N"),
             threads_flag(),
             Arg::new("seconds")
                 .long("seconds")

@@ -10,6 +10,7 @@ pub mod copy;
 pub mod gemm;
 mod grid;
 pub mod index;
+pub mod interpolate;
 pub mod isa;
 pub mod kernel;
 pub mod mapped_file;

@@ -14,6 +14,7 @@ mod pooling;
 mod rms_norm;
 mod sequential;
 mod size;
+mod upsample;
 
 pub use activation::{
     ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Softplus, Tanh,
@@ -31,3 +32,4 @@ pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
 pub use sequential::Sequential;
 pub use size::Size2;
+pub use upsample::Upsample;

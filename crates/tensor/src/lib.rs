@@ -34,6 +34,7 @@ pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, O
 pub use ops::{
     attention::Attention,
     conv::Conv2dOptions,
+    interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
     norm::BatchNorm,
     pool::{AvgPool2d, Pool2d},

@@ -7,6 +7,7 @@ pub mod copy;
 pub mod fill;
 pub(crate) mod float;
 pub mod index;
+pub mod interpolate;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
@@ -43,6 +44,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         copy::ops(),
         fill::ops(),
         index::ops(),
+        interpolate::ops(),
         loss::ops(),
         matmul::ops(),
         norm::ops(),

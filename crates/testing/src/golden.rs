@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 /// The folders of the checked-in sets of ops.
 pub fn sets_of_ops() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
-    ["ops", "attention"].map(|set| fixtures.join(set)).into()
+    ["ops", "attention", "interpolate"]
+        .map(|set| fixtures.join(set))
+        .into()
 }
 
 /// A set of cases and the tensors they name.

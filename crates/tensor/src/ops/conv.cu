@@ -166,7 +166,7 @@ __device__ void correlate(const T* source, const T* weight, const T* bias, T* re
             + (i64)(point.y * work.y.step + work.y.origin) * width + xs[i];
     }
     weight += work.group * (conv.backward ? conv.channels * conv.weight_channel : conv.results * conv.weight_result);
-    const int weight_step = thread % STEP, weight_row = first_row + thread / STEP;
+    const int weight_step = thread % STEP, weight_row = first_row + thread / STEP, weight_result = (int)conv.weight_result;
 
     T next_weights[WEIGHTS], next_sources[COLUMNS][LOADS];
     const auto load = [&](const Tap* taps) {
@@ -174,7 +174,7 @@ __device__ void correlate(const T* source, const T* weight, const T* bias, T* re
 #pragma unroll
         for (int i = 0; i < WEIGHTS; ++i) {
             const int row = weight_row + i * (THREADS / STEP);
-            next_weights[i] = place >= 0 && row < results ? weight[row * conv.weight_result + place] : T(0);
+            next_weights[i] = place >= 0 && row < results ? weight[row * weight_result + place] : T(0);
         }
 #pragma unroll
         for (int j = 0; j < LOADS; ++j) {
@@ -548,15 +548,16 @@ template <class T> __device__ void add_parts(const T* partial, T* result, i64 co
     result[at] = total;
 }
 
-#define CORRELATE(T, NAME, ROWS, COLS, EACH_ROW, EACH_COL)                                                             \
-    extern "C" __global__ void __launch_bounds__(ROWS / EACH_ROW * (COLS / EACH_COL)) conv2d_##ROWS##x##COLS##_##NAME( \
+#define CORRELATE(T, NAME, ROWS, COLS, EACH_ROW, EACH_COL, BLOCKS)                                                     \
+    extern "C" __global__ void __launch_bounds__(ROWS / EACH_ROW * (COLS / EACH_COL), BLOCKS)                          \
+    conv2d_##ROWS##x##COLS##_##NAME(                                                                                   \
         const T* source, const T* weight, const T* bias, T* result, Conv conv                                          \
     ) {                                                                                                                \
         correlate<T, ROWS, COLS, EACH_ROW, EACH_COL>(source, weight, bias, result, conv);                              \
     }
 
-#define WEIGHT_GRAD(T, NAME, ROWS, COLS, EACH_ROW, EACH_COL)                                                           \
-    extern "C" __global__ void __launch_bounds__(ROWS / EACH_ROW * (COLS / EACH_COL))                                  \
+#define WEIGHT_GRAD(T, NAME, ROWS, COLS, EACH_ROW, EACH_COL, BLOCKS)                                                   \
+    extern "C" __global__ void __launch_bounds__(ROWS / EACH_ROW * (COLS / EACH_COL), BLOCKS)                          \
     conv2d_weight_grad_##ROWS##x##COLS##_##NAME(const T* source, const T* grad, T* partial, Conv conv) {               \
         weight_grad<T, ROWS, COLS, EACH_ROW, EACH_COL>(source, grad, partial, conv);                                   \
     }
@@ -578,17 +579,18 @@ template <class T> __device__ void add_parts(const T* partial, T* result, i64 co
         add_parts(partial, result, count, parts, together);                                                            \
     }
 
-CORRELATE(float, f32, 128, 128, 8, 8)
-CORRELATE(float, f32, 64, 128, 8, 8)
-CORRELATE(float, f32, 64, 64, 4, 8)
-CORRELATE(float, f32, 32, 128, 8, 4)
-CORRELATE(float, f32, 16, 256, 4, 8)
-CORRELATE(double, f64, 64, 64, 4, 4)
-CORRELATE(double, f64, 16, 128, 4, 4)
-WEIGHT_GRAD(float, f32, 64, 64, 8, 4)
-WEIGHT_GRAD(float, f32, 16, 128, 4, 4)
-WEIGHT_GRAD(float, f32, 32, 16, 4, 4)
-WEIGHT_GRAD(double, f64, 32, 64, 4, 4)
-WEIGHT_GRAD(double, f64, 16, 16, 2, 2)
+// The last number is the blocks that a processor takes at once: registers are dealt for so many.
+CORRELATE(float, f32, 128, 128, 8, 8, 2)
+CORRELATE(float, f32, 64, 128, 8, 8, 3)
+CORRELATE(float, f32, 64, 64, 4, 8, 4)
+CORRELATE(float, f32, 32, 128, 8, 4, 4)
+CORRELATE(float, f32, 16, 256, 4, 8, 4)
+CORRELATE(double, f64, 64, 64, 4, 4, 2)
+CORRELATE(double, f64, 16, 128, 4, 4, 4)
+WEIGHT_GRAD(float, f32, 64, 64, 8, 4, 4)
+WEIGHT_GRAD(float, f32, 16, 128, 4, 4, 4)
+WEIGHT_GRAD(float, f32, 32, 16, 4, 4, 16)
+WEIGHT_GRAD(double, f64, 32, 64, 4, 4, 4)
+WEIGHT_GRAD(double, f64, 16, 16, 2, 2, 8)
 FEW(float, f32)
 FEW(double, f64)

@@ -257,31 +257,32 @@ template <class Kind, class T> __device__ void average_pool2d_grad(const T* grad
     gather<Kind>(out, pooling, band, [=](T sum, int plane, int row, int col, int) { return sum + shares(plane, row, col); });
 }
 
+// Four blocks on a processor: as many as their shared memory leaves room for on most.
 #define KERNELS(T, NAME)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d_##NAME(                                           \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) max_pool2d_##NAME(                                           \
         const T* x, T* out, i64* places, Pooling pooling                                                               \
     ) {                                                                                                                \
         max_pool2d(x, out, places, pooling);                                                                           \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d_grad_##NAME(                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) max_pool2d_grad_##NAME(                                      \
         const T* grad, const i64* places, T* out, Pooling pooling                                                      \
     ) {                                                                                                                \
         max_pool2d_grad(grad, places, out, pooling);                                                                   \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS) avg_pool2d_##NAME(const T* x, T* out, Pooling pooling) {     \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) avg_pool2d_##NAME(const T* x, T* out, Pooling pooling) {     \
         average_pool2d<Fixed>(x, out, pooling);                                                                        \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS) avg_pool2d_grad_##NAME(                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) avg_pool2d_grad_##NAME(                                      \
         const T* grad, T* out, Pooling pooling                                                                         \
     ) {                                                                                                                \
         average_pool2d_grad<Fixed>(grad, out, pooling);                                                                \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS) adaptive_avg_pool2d_##NAME(                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) adaptive_avg_pool2d_##NAME(                                  \
         const T* x, T* out, Pooling pooling                                                                            \
     ) {                                                                                                                \
         average_pool2d<Fitted>(x, out, pooling);                                                                       \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS) adaptive_avg_pool2d_grad_##NAME(                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) adaptive_avg_pool2d_grad_##NAME(                             \
         const T* grad, T* out, Pooling pooling                                                                         \
     ) {                                                                                                                \
         average_pool2d_grad<Fitted>(grad, out, pooling);                                                               \

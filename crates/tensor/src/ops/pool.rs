@@ -131,7 +131,16 @@ impl OnDevice {
         let (rows, together) = if fits(written[0]) {
             let pitch = (self.rows_read(written[0], backward) * read[1]) | 1;
             let enough = BLOCK_NUMEL.div_ceil(written[0] * written[1]);
-            (written[0], enough.min(room / pitch))
+            let together = enough.min(room / pitch);
+            // Runs of 8 planes start at a sector of memory.
+            (
+                written[0],
+                if together > 8 {
+                    together / 8 * 8
+                } else {
+                    together
+                },
+            )
         } else {
             // The most rows that fit: a band reads some rows that its neighbour reads too.
             let (mut most, mut too_many) = (0, written[0]);

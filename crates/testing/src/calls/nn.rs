@@ -1,6 +1,10 @@
 //! What `torch.nn.functional` has besides activations and losses.
 
-use fireclay_tensor::{Attention, AvgPool2d, BatchNorm, Conv2dOptions, Pool2d};
+use fireclay_tensor::{
+    Attention, AvgPool2d, BatchNorm, Conv2dOptions, InterpolateMode, InterpolateTo, Pool2d,
+};
+
+use serde_json::Value;
 
 use super::{Answer, Call, Refusal, one, unsupported};
 
@@ -12,6 +16,7 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "nn.functional.max_pool2d" => max_pool2d(call),
         "nn.functional.avg_pool2d" => avg_pool2d(call),
         "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool2d(call),
+        "nn.functional.interpolate" => interpolate(call),
         "nn.functional.batch_norm" => batch_norm(call),
         "nn.functional.layer_norm" => layer_norm(call),
         "nn.functional.rms_norm" => rms_norm(call),
@@ -49,6 +54,47 @@ fn conv2d(call: &Call<'_>) -> Answer {
     };
     let (weight, bias) = (call.tensor("weight")?, call.maybe_tensor("bias")?);
     one(call.tensor("input")?.conv2d(weight, bias, options))
+}
+
+fn interpolate(call: &Call<'_>) -> Answer {
+    let x = call.tensor("input")?;
+    if call.flag("antialias", false) {
+        return Err(unsupported("antialias"));
+    }
+    let align_corners = call.flag("align_corners", false);
+    let mode = match call.text("mode") {
+        None | Some("nearest")
+            if call
+                .argument("align_corners")
+                .is_some_and(|flag| !flag.is_null()) =>
+        {
+            return Err(unsupported(
+                "align_corners of nearest, which can't be written",
+            ));
+        }
+        None | Some("nearest") => InterpolateMode::Nearest,
+        Some("bilinear") => InterpolateMode::Bilinear { align_corners },
+        Some(_) => return Err(unsupported("this mode")),
+    };
+    if x.ndim() != 4 && mode == InterpolateMode::Nearest {
+        return Err(unsupported("images that are not of four dimensions"));
+    }
+    let factors: Vec<f64> = match call.argument("scale_factor") {
+        Some(Value::Array(factors)) => factors.iter().filter_map(Value::as_f64).collect(),
+        Some(factor) => factor.as_f64().map_or(vec![], |factor| vec![factor; 2]),
+        None => vec![],
+    };
+    let &[height, width] = &factors[..] else {
+        return one(x.interpolate(InterpolateTo::Size(call.pair("size", [0, 0])?), mode));
+    };
+    let to = match call.flag("recompute_scale_factor", false) {
+        true => {
+            let scaled = |dim: usize, factor: f64| (x.shape()[dim] as f64 * factor) as usize;
+            InterpolateTo::Size([scaled(2, height), scaled(3, width)])
+        }
+        false => InterpolateTo::Scale([height, width]),
+    };
+    one(x.interpolate(to, mode))
 }
 
 fn window(call: &Call<'_>) -> Result<Pool2d, Refusal> {

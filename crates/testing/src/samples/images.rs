@@ -1,6 +1,6 @@
 //! Samples of convolution and pooling.
 
-use fireclay_tensor::{AvgPool2d, Conv2dOptions, Pool2d};
+use fireclay_tensor::{AvgPool2d, Conv2dOptions, InterpolateMode, InterpolateTo, Pool2d};
 
 use super::List;
 
@@ -115,4 +115,23 @@ pub(super) fn add(list: &mut List) {
             x[0].conv2d(&x[1], None, Conv2dOptions::default())
         });
     }
+    let bilinear = |align_corners| InterpolateMode::Bilinear { align_corners };
+    let x = list.plain(&[2, 1, 4, 3]);
+    for mode in [InterpolateMode::Nearest, bilinear(false), bilinear(true)] {
+        for to in [
+            InterpolateTo::Size([4, 3]),
+            InterpolateTo::Size([1, 7]),
+            InterpolateTo::Size([5, 1]),
+            InterpolateTo::Scale([2.0, 1.7]),
+            InterpolateTo::Scale([0.6, 3.4]),
+        ] {
+            list.add("interpolate", vec![x.clone()], move |x| {
+                x[0].interpolate(to, mode)
+            });
+        }
+    }
+    let none = list.plain(&[0, 2, 3, 3]);
+    list.add("interpolate", vec![none], move |x| {
+        x[0].interpolate(InterpolateTo::Size([2, 4]), bilinear(false))
+    });
 }
