@@ -64,15 +64,16 @@ unsafe fn times_vector<T: Float>(
 ) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let &Product { n, k, .. } = product;
-    with_scratch::<T>(k + n, |scratch| {
-        let (x, y) = scratch.split_at_mut(k);
-        let along_k = product.b_row == 1 && (product.b_col != 1 || k >= n);
+    let along_k = sums_in_lanes(1, n, k, (1, product.a_col), (product.b_row, product.b_col));
+    with_scratch::<T>(k + 2 * n, |scratch| {
+        let (x, rest) = scratch.split_at_mut(k);
+        let (y, block) = rest.split_at_mut(n);
         let weight = if along_k { T::ONE } else { product.alpha };
         for (index, x) in x.iter_mut().enumerate() {
             // SAFETY: index < k.
             *x = unsafe { *product.a.add(index * product.a_col) } * weight;
         }
-        let (x, shared) = (&*x, Shared::new(y));
+        let (x, shared, block) = (&*x, Shared::new(y), Shared::new(block));
         // Strips of the result: long enough to be worth a task, and whole lines of B.
         let strip =
             ((PARALLEL_WORK / 16).div_ceil(k)).next_multiple_of(if along_k { 16 } else { 1024 });
@@ -103,14 +104,27 @@ unsafe fn times_vector<T: Float>(
                             *c.add(j * product.c_col) * product.beta
                         };
                     }
-                    (kernels.weighted_rows)(&WeightedRows {
-                        b: product.b.add(first),
-                        b_stride: product.b_row,
-                        x: x.as_ptr(),
-                        depth: k,
-                        cols: count,
-                        y: y.as_mut_ptr(),
-                    });
+                    let depth = depth_of_blocks(k);
+                    let block = std::slice::from_raw_parts_mut(block.get().add(first), count);
+                    for start in (0..k).step_by(depth) {
+                        let sums = if start == 0 { &mut *y } else { &mut *block };
+                        if start > 0 {
+                            sums.fill(T::ZERO);
+                        }
+                        (kernels.weighted_rows)(&WeightedRows {
+                            b: product.b.add(start * product.b_row + first),
+                            b_stride: product.b_row,
+                            x: x.as_ptr().add(start),
+                            depth: depth.min(k - start),
+                            cols: count,
+                            y: sums.as_mut_ptr(),
+                        });
+                        if start > 0 {
+                            for (y, &sum) in y.iter_mut().zip(&*block) {
+                                *y = *y + sum;
+                            }
+                        }
+                    }
                     for (j, &y) in y.iter().enumerate() {
                         *c.add(j * product.c_col) = y;
                     }
@@ -232,9 +246,22 @@ fn part(count: usize, most: usize, unit: usize) -> usize {
         .max(unit)
 }
 
-/// How many of `k` steps are summed up before they are added to what the steps before gave.
+/// How many of `k` steps are summed up before they are added to what the steps before gave. A multiple of 8, so that blocks
+/// start where wide loads can.
 pub fn depth_of_blocks(k: usize) -> usize {
-    part(k, DEPTH, 1)
+    part(k, DEPTH, 8)
+}
+
+/// Whether the sums of one product of these sizes are dot products with a row of 128 bytes of sums each, which are merged at
+/// the end, and not ascending sums in blocks of [`depth_of_blocks`]: so it is for a vector times a matrix whose rows or
+/// columns lie along k. Strides are those from row to row and from column to column.
+pub fn sums_in_lanes(m: usize, n: usize, k: usize, a: (usize, usize), b: (usize, usize)) -> bool {
+    let ((n, (row, col)), is_vector) = if n == 1 && m > 1 {
+        ((m, (a.1, a.0)), true)
+    } else {
+        ((n, b), m == 1)
+    };
+    is_vector && k > 0 && row == 1 && (n == 1 || col != 1 || k >= n)
 }
 
 /// # Safety
