@@ -37,7 +37,10 @@ pub(super) unsafe fn run<T: Float>(
     let spread = spread && product.multiply_adds() >= PARALLEL_WORK / 4;
     // SAFETY: the caller's promise is passed on.
     unsafe {
-        if product.m == 1 && product.k > 0 && (product.b_row == 1 || product.b_col == 1) {
+        let Product { m, n, k, .. } = product;
+        let strides = (product.b_row, product.b_col);
+        let in_lanes = sums_in_lanes(m, n, k, (product.a_row, product.a_col), strides);
+        if in_lanes || (m == 1 && k > 0 && product.b_col == 1) {
             times_vector(&product, spread)
         } else {
             in_blocks(&product, spread)
@@ -57,7 +60,7 @@ fn each(spread: bool, count: usize, task: impl Fn(usize) + Sync) {
 /// C is one row: x (A's row) times the matrix B.
 ///
 /// # Safety
-/// As for [`run`]; `b_row` or `b_col` is 1.
+/// As for [`run`]; the sums are in lanes, or `b_col` is 1.
 unsafe fn times_vector<T: Float>(
     product: &Product<T>,
     spread: bool,
@@ -77,13 +80,26 @@ unsafe fn times_vector<T: Float>(
         // Strips of the result: long enough to be worth a task, and whole lines of B.
         let strip =
             ((PARALLEL_WORK / 16).div_ceil(k)).next_multiple_of(if along_k { 16 } else { 1024 });
-        each(spread, n.div_ceil(strip), |task| {
+        let work = |task: usize| -> Result<(), HostMemoryError> {
             let first = task * strip;
             let count = strip.min(n - first);
             // SAFETY: first + count <= n, so the strip's addresses are the product's, and strips are disjoint.
             unsafe {
                 let c = product.c.add(first * product.c_col);
-                if along_k {
+                if along_k && product.b_row != 1 {
+                    // The gaps are left out row by row.
+                    let block = std::slice::from_raw_parts_mut(block.get().add(first), count);
+                    dots_of_gapped(product, x, first, block)?;
+                    for (j, &y) in block.iter().enumerate() {
+                        let to = c.add(j * product.c_col);
+                        let y = y * product.alpha;
+                        *to = if product.beta == T::ZERO {
+                            y
+                        } else {
+                            *to * product.beta + y
+                        };
+                    }
+                } else if along_k {
                     (kernels.row_dots)(&RowDots {
                         a: product.b.add(first * product.b_col),
                         a_stride: product.b_col,
@@ -141,7 +157,48 @@ unsafe fn times_vector<T: Float>(
                     }
                 }
             }
-        });
+            Ok(())
+        };
+        if spread {
+            parallel::try_run(n.div_ceil(strip), work)
+        } else {
+            (0..n.div_ceil(strip)).try_for_each(work)
+        }
+    })
+}
+
+/// The dot products of x and the columns of B from `first` on, whose numbers have gaps between them.
+///
+/// # Safety
+/// As for [`run`]; there are as many columns as `to` has numbers.
+unsafe fn dots_of_gapped<T: Float>(
+    product: &Product<T>,
+    x: &[T],
+    first: usize,
+    to: &mut [T],
+) -> Result<(), HostMemoryError> {
+    let k = x.len();
+    with_scratch::<T>(k, |row| {
+        for (j, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for the column, which has k numbers.
+            unsafe {
+                let from = product.b.add((first + j) * product.b_col);
+                for (index, number) in row.iter_mut().enumerate() {
+                    *number = *from.add(index * product.b_row);
+                }
+                (T::kernels().row_dots)(&RowDots {
+                    a: row.as_ptr(),
+                    a_stride: k,
+                    x: x.as_ptr(),
+                    depth: k,
+                    rows: 1,
+                    y: to,
+                    y_stride: 1,
+                    alpha: T::ONE,
+                    beta: T::ZERO,
+                });
+            }
+        }
         Ok(())
     })
 }
@@ -253,15 +310,18 @@ pub fn depth_of_blocks(k: usize) -> usize {
 }
 
 /// Whether the sums of one product of these sizes are dot products with a row of 128 bytes of sums each, which are merged at
-/// the end, and not ascending sums in blocks of [`depth_of_blocks`]: so it is for a vector times a matrix whose rows or
-/// columns lie along k. Strides are those from row to row and from column to column.
+/// the end, and not ascending sums in blocks of [`depth_of_blocks`]: so it is for a vector times a matrix whose neighbours
+/// along k lie nearest to each other, also if not side by side: a copy without gaps has the same order. Strides are those from row to row and from column to column.
 pub fn sums_in_lanes(m: usize, n: usize, k: usize, a: (usize, usize), b: (usize, usize)) -> bool {
     let ((n, (row, col)), is_vector) = if n == 1 && m > 1 {
         ((m, (a.1, a.0)), true)
     } else {
         ((n, b), m == 1)
     };
-    is_vector && k > 0 && row == 1 && (n == 1 || col != 1 || k >= n)
+    // Where all is one row or column, a copy has others before it: a step of 0 counts as a long one.
+    let far = |stride: usize| if stride == 0 { usize::MAX } else { stride };
+    let (row, col) = (far(row), far(col));
+    is_vector && k > 0 && (n == 1 || row < col || (row == col && k >= n))
 }
 
 /// # Safety

@@ -266,7 +266,7 @@ template <class T> __device__ void dots(const Product& p) {
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {
                 x[i] = a[(k + i * LANES) * p.a_col];
-                y[i] = b[k + i * LANES];
+                y[i] = b[(k + i * LANES) * p.b_row];
             }
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {
@@ -274,7 +274,7 @@ template <class T> __device__ void dots(const Product& p) {
             }
         }
         for (; k < end; k += LANES) {
-            sum = multiply_add(widen(b[k]), widen(a[k * p.a_col]), sum);
+            sum = multiply_add(widen(b[k * p.b_row]), widen(a[k * p.a_col]), sum);
         }
 #pragma unroll
         for (int half = LANES / 2; half > 0; half /= 2) {

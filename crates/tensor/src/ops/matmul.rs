@@ -141,7 +141,7 @@ fn product_on_device(
         c"matmul_f64_add_parts",
         c"matmul_i64_add_parts",
     ][of];
-    // SAFETY (both): the kernels' parameter; they read and write within the sizes, which the operands have along these
+    // What is promised of both: the kernels' parameter; they read and write within the sizes, which the operands have along these
     // strides; the scratch memory has room for every part.
     if k > 0 {
         let tiles = match flags & 8 {
@@ -149,6 +149,7 @@ fn product_on_device(
             _ => plan.kernel.tiles(m, n, size),
         };
         let blocks = batch * plan.splits * tiles;
+        // SAFETY: see above.
         unsafe {
             call.launch(
                 &KERNELS,
@@ -159,6 +160,7 @@ fn product_on_device(
         };
     }
     if k == 0 || plan.splits > 1 {
+        // SAFETY: see above.
         unsafe {
             call.launch(
                 &KERNELS,
