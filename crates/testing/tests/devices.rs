@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
+use fireclay_tensor::ops::matmul::plan;
 use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor};
 use fireclay_testing::compare::{same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
@@ -167,6 +169,49 @@ fn products_of_matrices_have_the_bits_of_the_host() {
             .unwrap();
         assert!(same_bits(&got.cpu().unwrap(), &want));
     }
+}
+
+/// Enough products that every tile of the table is chosen: each has a rest of rows, of columns and of steps.
+#[test]
+fn every_tile_gives_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(5);
+    let mut kernels = BTreeSet::new();
+    for [batch, m, n, k] in [
+        [128, 68, 68, 12],
+        [128, 65, 67, 9],
+        [128, 67, 36, 12],
+        [128, 36, 36, 12],
+        [2, 9, 132, 300],
+        [2, 132, 9, 300],
+        [2, 33, 31, 264],
+    ] {
+        for dtype in [DType::F32, DType::F64, DType::I64] {
+            let a = numbers(&mut draw, &[batch, m, k]);
+            let b = numbers(&mut draw, &[batch, k, n]);
+            let (a, b) = (a.to_dtype(dtype).unwrap(), b.to_dtype(dtype).unwrap());
+            let lying = |x: &Tensor| {
+                let turned = x.transpose(1, 2).unwrap().contiguous().unwrap();
+                turned.transpose(1, 2).unwrap()
+            };
+            let shape = GemmShape { batch, m, n, k };
+            let strides = [
+                MatrixStrides::row_major(m, k),
+                MatrixStrides::row_major(k, n),
+            ];
+            let chosen = plan::plan(dtype, shape, strides[0], strides[1]).kernel;
+            kernels.insert(format!("{dtype} {chosen:?}"));
+            for (a, b) in [(&a, &b), (&lying(&a), &lying(&b))] {
+                let got = (a.to(device).unwrap())
+                    .matmul(&b.to(device).unwrap())
+                    .unwrap();
+                let want = a.matmul(b).unwrap();
+                let what = format!("{batch} x {m} x {n} x {k} {dtype}");
+                assert!(same_bits(&got.cpu().unwrap(), &want), "{what}");
+            }
+        }
+    }
+    assert_eq!(kernels.len(), 6 + 4 + 2, "{kernels:?}");
 }
 
 /// Also products with vectors, however the matrix lies.

@@ -141,15 +141,14 @@ fn product_on_device(
         c"matmul_f64_add_parts",
         c"matmul_i64_add_parts",
     ][of];
-    // What is promised of both: the kernels' parameter; they read and write within the sizes, which the operands have along these
-    // strides; the scratch memory has room for every part.
     if k > 0 {
         let tiles = match flags & 8 {
             8 if plan.kernel == plan::Kernel::WeightedRows => n.div_ceil(64 * wide),
             _ => plan.kernel.tiles(m, n, size),
         };
         let blocks = batch * plan.splits * tiles;
-        // SAFETY: see above.
+        // SAFETY: the kernel's only parameter is this structure; it reads within the sizes, which the operands have along these
+        // strides, and writes C or the parts, for all of which the scratch memory has room.
         unsafe {
             call.launch(
                 &KERNELS,
@@ -160,7 +159,7 @@ fn product_on_device(
         };
     }
     if k == 0 || plan.splits > 1 {
-        // SAFETY: see above.
+        // SAFETY: as above; it reads the parts that the first kernel wrote, one after the other.
         unsafe {
             call.launch(
                 &KERNELS,
