@@ -11,8 +11,9 @@
 //! long as MKL at 1024 and 2048 square, and cost 17 packages.
 //!
 //! # Bits
-//! Every number of C is one sum over k in ascending order, cut into blocks by k alone, so it depends neither on
-//! the number of threads nor on how C is split among them. Instruction sets differ from each other in the
+//! Every number of C is one sum over k in ascending order, cut into blocks by k alone, or for a vector and a matrix whose
+//! rows lie along k a sum of 128 bytes of sums ([`sums_in_lanes`]). So it depends neither on the number of threads nor on
+//! how C is split among them, and devices have the same order. Instruction sets differ from each other in the
 //! last bits.
 
 mod blocked;
@@ -27,7 +28,9 @@ pub(crate) mod tile;
 pub(crate) mod transpose;
 pub(crate) mod vector;
 
-pub use blocked::depth_of_blocks;
+pub use blocked::{depth_of_blocks, sums_in_lanes};
+/// The longest dot product in one go, where [`sums_in_lanes`] holds.
+pub const DOT_BLOCK: usize = vector::DOT_BLOCK;
 pub use sixteen::{SixteenBit, gemm_16};
 
 use crate::memory::HostMemoryError;

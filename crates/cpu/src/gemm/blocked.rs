@@ -37,7 +37,10 @@ pub(super) unsafe fn run<T: Float>(
     let spread = spread && product.multiply_adds() >= PARALLEL_WORK / 4;
     // SAFETY: the caller's promise is passed on.
     unsafe {
-        if product.m == 1 && product.k > 0 && (product.b_row == 1 || product.b_col == 1) {
+        let Product { m, n, k, .. } = product;
+        let strides = (product.b_row, product.b_col);
+        let in_lanes = sums_in_lanes(m, n, k, (product.a_row, product.a_col), strides);
+        if in_lanes || (m == 1 && k > 0 && product.b_col == 1) {
             times_vector(&product, spread)
         } else {
             in_blocks(&product, spread)
@@ -57,32 +60,46 @@ fn each(spread: bool, count: usize, task: impl Fn(usize) + Sync) {
 /// C is one row: x (A's row) times the matrix B.
 ///
 /// # Safety
-/// As for [`run`]; `b_row` or `b_col` is 1.
+/// As for [`run`]; the sums are in lanes, or `b_col` is 1.
 unsafe fn times_vector<T: Float>(
     product: &Product<T>,
     spread: bool,
 ) -> Result<(), HostMemoryError> {
     let kernels = T::kernels();
     let &Product { n, k, .. } = product;
-    with_scratch::<T>(k + n, |scratch| {
-        let (x, y) = scratch.split_at_mut(k);
-        let along_k = product.b_row == 1 && (product.b_col != 1 || k >= n);
+    let along_k = sums_in_lanes(1, n, k, (1, product.a_col), (product.b_row, product.b_col));
+    with_scratch::<T>(k + 2 * n, |scratch| {
+        let (x, rest) = scratch.split_at_mut(k);
+        let (y, block) = rest.split_at_mut(n);
         let weight = if along_k { T::ONE } else { product.alpha };
         for (index, x) in x.iter_mut().enumerate() {
             // SAFETY: index < k.
             *x = unsafe { *product.a.add(index * product.a_col) } * weight;
         }
-        let (x, shared) = (&*x, Shared::new(y));
+        let (x, shared, block) = (&*x, Shared::new(y), Shared::new(block));
         // Strips of the result: long enough to be worth a task, and whole lines of B.
         let strip =
             ((PARALLEL_WORK / 16).div_ceil(k)).next_multiple_of(if along_k { 16 } else { 1024 });
-        each(spread, n.div_ceil(strip), |task| {
+        let work = |task: usize| -> Result<(), HostMemoryError> {
             let first = task * strip;
             let count = strip.min(n - first);
             // SAFETY: first + count <= n, so the strip's addresses are the product's, and strips are disjoint.
             unsafe {
                 let c = product.c.add(first * product.c_col);
-                if along_k {
+                if along_k && product.b_row != 1 {
+                    // The gaps are left out row by row.
+                    let block = std::slice::from_raw_parts_mut(block.get().add(first), count);
+                    dots_of_gapped(product, x, first, block)?;
+                    for (j, &y) in block.iter().enumerate() {
+                        let to = c.add(j * product.c_col);
+                        let y = y * product.alpha;
+                        *to = if product.beta == T::ZERO {
+                            y
+                        } else {
+                            *to * product.beta + y
+                        };
+                    }
+                } else if along_k {
                     (kernels.row_dots)(&RowDots {
                         a: product.b.add(first * product.b_col),
                         a_stride: product.b_col,
@@ -103,14 +120,27 @@ unsafe fn times_vector<T: Float>(
                             *c.add(j * product.c_col) * product.beta
                         };
                     }
-                    (kernels.weighted_rows)(&WeightedRows {
-                        b: product.b.add(first),
-                        b_stride: product.b_row,
-                        x: x.as_ptr(),
-                        depth: k,
-                        cols: count,
-                        y: y.as_mut_ptr(),
-                    });
+                    let depth = depth_of_blocks(k);
+                    let block = std::slice::from_raw_parts_mut(block.get().add(first), count);
+                    for start in (0..k).step_by(depth) {
+                        let sums = if start == 0 { &mut *y } else { &mut *block };
+                        if start > 0 {
+                            sums.fill(T::ZERO);
+                        }
+                        (kernels.weighted_rows)(&WeightedRows {
+                            b: product.b.add(start * product.b_row + first),
+                            b_stride: product.b_row,
+                            x: x.as_ptr().add(start),
+                            depth: depth.min(k - start),
+                            cols: count,
+                            y: sums.as_mut_ptr(),
+                        });
+                        if start > 0 {
+                            for (y, &sum) in y.iter_mut().zip(&*block) {
+                                *y = *y + sum;
+                            }
+                        }
+                    }
                     for (j, &y) in y.iter().enumerate() {
                         *c.add(j * product.c_col) = y;
                     }
@@ -127,7 +157,48 @@ unsafe fn times_vector<T: Float>(
                     }
                 }
             }
-        });
+            Ok(())
+        };
+        if spread {
+            parallel::try_run(n.div_ceil(strip), work)
+        } else {
+            (0..n.div_ceil(strip)).try_for_each(work)
+        }
+    })
+}
+
+/// The dot products of x and the columns of B from `first` on, whose numbers have gaps between them.
+///
+/// # Safety
+/// As for [`run`]; there are as many columns as `to` has numbers.
+unsafe fn dots_of_gapped<T: Float>(
+    product: &Product<T>,
+    x: &[T],
+    first: usize,
+    to: &mut [T],
+) -> Result<(), HostMemoryError> {
+    let k = x.len();
+    with_scratch::<T>(k, |row| {
+        for (j, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for the column, which has k numbers.
+            unsafe {
+                let from = product.b.add((first + j) * product.b_col);
+                for (index, number) in row.iter_mut().enumerate() {
+                    *number = *from.add(index * product.b_row);
+                }
+                (T::kernels().row_dots)(&RowDots {
+                    a: row.as_ptr(),
+                    a_stride: k,
+                    x: x.as_ptr(),
+                    depth: k,
+                    rows: 1,
+                    y: to,
+                    y_stride: 1,
+                    alpha: T::ONE,
+                    beta: T::ZERO,
+                });
+            }
+        }
         Ok(())
     })
 }
@@ -232,9 +303,25 @@ fn part(count: usize, most: usize, unit: usize) -> usize {
         .max(unit)
 }
 
-/// How many of `k` steps are summed up before they are added to what the steps before gave.
+/// How many of `k` steps are summed up before they are added to what the steps before gave. A multiple of 8, so that blocks
+/// start where wide loads can.
 pub fn depth_of_blocks(k: usize) -> usize {
-    part(k, DEPTH, 1)
+    part(k, DEPTH, 8)
+}
+
+/// Whether the sums of one product of these sizes are dot products with a row of 128 bytes of sums each, which are merged at
+/// the end, and not ascending sums in blocks of [`depth_of_blocks`]: so it is for a vector times a matrix whose neighbours
+/// along k lie nearest to each other, also if not side by side: a copy without gaps has the same order. Strides are those from row to row and from column to column.
+pub fn sums_in_lanes(m: usize, n: usize, k: usize, a: (usize, usize), b: (usize, usize)) -> bool {
+    let ((n, (row, col)), is_vector) = if n == 1 && m > 1 {
+        ((m, (a.1, a.0)), true)
+    } else {
+        ((n, b), m == 1)
+    };
+    // Where all is one row or column, a copy has others before it: a step of 0 counts as a long one.
+    let far = |stride: usize| if stride == 0 { usize::MAX } else { stride };
+    let (row, col) = (far(row), far(col));
+    is_vector && k > 0 && (n == 1 || row < col || (row == col && k >= n))
 }
 
 /// # Safety

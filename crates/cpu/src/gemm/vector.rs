@@ -48,8 +48,11 @@ pub(crate) struct WeightedRows<T> {
     pub(crate) y: *mut T,
 }
 
-/// Rows of A that are read at once: independent streams keep the memory busy.
-const ROWS: usize = 4;
+/// A dot product has so many bytes of sums in flight, element `i` in sum `i % LANES`, whatever a vector holds: two or four
+/// vectors. A warp of a device has them too.
+const SUMS_NBYTES: usize = 128;
+/// The longest dot product in one go; those of the pieces of a longer one are added from the first to the last.
+pub(super) const DOT_BLOCK: usize = 4096;
 /// Rows of B that are added to the result in one go.
 const DEPTH: usize = 8;
 
@@ -57,15 +60,33 @@ const DEPTH: usize = 8;
 /// The machine has L's instructions; every address that `job` names is valid; no one else uses the result.
 #[inline(always)]
 pub(super) unsafe fn row_dots<L: Lanes>(job: &RowDots<L::Elem>) {
+    // Rows that are read at once: independent streams keep the memory busy, eight vectors of sums fill the registers.
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        if L::COUNT * 2 * size_of::<L::Elem>() == SUMS_NBYTES {
+            all_dots::<L, 4, 2>(job);
+        } else {
+            debug_assert_eq!(L::COUNT * 4 * size_of::<L::Elem>(), SUMS_NBYTES);
+            all_dots::<L, 2, 4>(job);
+        }
+    }
+}
+
+/// [`row_dots`], by `R` rows at once and `V` vectors of sums a row.
+///
+/// # Safety
+/// As for [`row_dots`].
+#[inline(always)]
+unsafe fn all_dots<L: Lanes, const R: usize, const V: usize>(job: &RowDots<L::Elem>) {
     let mut row = 0;
     // SAFETY: row + R <= rows in both calls.
     unsafe {
-        while row + ROWS <= job.rows {
-            some_dots::<L, ROWS>(job, row);
-            row += ROWS;
+        while row + R <= job.rows {
+            some_dots::<L, R, V>(job, row);
+            row += R;
         }
         while row < job.rows {
-            some_dots::<L, 1>(job, row);
+            some_dots::<L, 1, V>(job, row);
             row += 1;
         }
     }
@@ -76,41 +97,93 @@ pub(super) unsafe fn row_dots<L: Lanes>(job: &RowDots<L::Elem>) {
 /// # Safety
 /// As for [`row_dots`], and `first + R <= rows`.
 #[inline(always)]
-unsafe fn some_dots<L: Lanes, const R: usize>(job: &RowDots<L::Elem>, first: usize) {
-    // SAFETY: k + 2 vectors stay within `depth`; the rest is read through a mask.
+unsafe fn some_dots<L: Lanes, const R: usize, const V: usize>(
+    job: &RowDots<L::Elem>,
+    first: usize,
+) {
+    // SAFETY: k + V vectors stay within `depth`; the rest is read through a mask.
     unsafe {
-        let zero = L::splat(L::Elem::ZERO);
-        let mut sums = [[zero; 2]; R];
         let mut starts = [job.a; R];
         for (r, start) in starts.iter_mut().enumerate() {
             *start = job.a.add((first + r) * job.a_stride);
         }
-        let mut k = 0;
-        while k + 2 * L::COUNT <= job.depth {
-            let x = [L::load(job.x.add(k)), L::load(job.x.add(k + L::COUNT))];
+        let mut products = [L::Elem::ZERO; R];
+        let mut block = 0;
+        loop {
+            let end = job.depth.min(block + DOT_BLOCK);
+            let sums = block_dots::<L, R, V>(&starts, job.x, block, end);
             for r in 0..R {
-                sums[r][0] = L::load(starts[r].add(k)).mul_add(x[0], sums[r][0]);
-                sums[r][1] = L::load(starts[r].add(k + L::COUNT)).mul_add(x[1], sums[r][1]);
+                let sum = sums[r].sum();
+                products[r] = if block == 0 { sum } else { products[r] + sum };
             }
-            k += 2 * L::COUNT;
-        }
-        while k < job.depth {
-            let mask = L::first((job.depth - k).min(L::COUNT));
-            let x = L::load_first(job.x.add(k), mask);
-            for r in 0..R {
-                sums[r][0] = L::load_first(starts[r].add(k), mask).mul_add(x, sums[r][0]);
+            block = end;
+            if block == job.depth {
+                break;
             }
-            k += L::COUNT;
         }
         for r in 0..R {
             let to = job.y.add((first + r) * job.y_stride);
-            let product = sums[r][0].add(sums[r][1]).sum() * job.alpha;
+            let product = products[r] * job.alpha;
             *to = if job.beta == L::Elem::ZERO {
                 product
             } else {
                 *to * job.beta + product
             };
         }
+    }
+}
+
+/// The lanes of the dots of elements `start` to `end - 1`, not yet summed.
+///
+/// # Safety
+/// The machine has L's instructions; the elements are valid.
+#[inline(always)]
+unsafe fn block_dots<L: Lanes, const R: usize, const V: usize>(
+    starts: &[*const L::Elem; R],
+    x: *const L::Elem,
+    start: usize,
+    end: usize,
+) -> [L; R] {
+    // SAFETY: k + V vectors stay below `end`; the rest is read through a mask.
+    unsafe {
+        let zero = L::splat(L::Elem::ZERO);
+        let mut sums = [[zero; V]; R];
+        let mut k = start;
+        while k + V * L::COUNT <= end {
+            for v in 0..V {
+                let x = L::load(x.add(k + v * L::COUNT));
+                for r in 0..R {
+                    let row = L::load(starts[r].add(k + v * L::COUNT));
+                    sums[r][v] = row.mul_add(x, sums[r][v]);
+                }
+            }
+            k += V * L::COUNT;
+        }
+        for v in 0..V {
+            if k < end {
+                let mask = L::first((end - k).min(L::COUNT));
+                let x = L::load_first(x.add(k), mask);
+                for r in 0..R {
+                    sums[r][v] = L::load_first(starts[r].add(k), mask).mul_add(x, sums[r][v]);
+                }
+                k += L::COUNT;
+            }
+        }
+        // Halves are added first, as within a vector.
+        let mut half = V / 2;
+        while half > 0 {
+            for r in 0..R {
+                for v in 0..half {
+                    sums[r][v] = sums[r][v].add(sums[r][v + half]);
+                }
+            }
+            half /= 2;
+        }
+        let mut whole = [zero; R];
+        for r in 0..R {
+            whole[r] = sums[r][0];
+        }
+        whole
     }
 }
 

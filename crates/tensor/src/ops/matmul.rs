@@ -1,7 +1,9 @@
 //! Matrix products: `matmul`, `linear`, `dot`, `outer`.
 
+pub mod plan;
+
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
-use fireclay_cpu::gemm::{self, Epilogue, GemmShape, MatrixStrides, gemm};
+use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
 use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
@@ -13,49 +15,161 @@ use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
-/// The kernels of `matmul.cu`, and the side of the tile of a block.
+/// The kernels of `matmul.cu`.
 static KERNELS: Library = fireclay_cuda::library!("matmul");
-const TILE: usize = 64;
-/// Threads of a block.
-const THREADS: usize = 256;
 
 /// Starts the product of matrices of these sizes, strides in elements, at places in elements of the first two inputs; the
 /// result is contiguous at `c` in elements. A third input is the bias.
 fn product_on_device(
     call: &CudaCall<'_>,
-    GemmShape { batch, m, n, k }: GemmShape,
-    (a, a_strides): (usize, MatrixStrides),
-    (b, b_strides): (usize, MatrixStrides),
+    shape: GemmShape,
+    (a, mut a_strides): (usize, MatrixStrides),
+    (b, mut b_strides): (usize, MatrixStrides),
     c: usize,
 ) -> Result<()> {
+    let GemmShape {
+        mut batch,
+        mut m,
+        mut n,
+        k,
+    } = shape;
+    if batch * m * n == 0 {
+        return Ok(());
+    }
     let dtype = call.dtype(0);
-    let kernel = match dtype {
-        DType::I64 => c"matmul_i64",
-        dtype => call.of_float(dtype, [c"matmul_f32", c"matmul_f64"])?,
+    if !matches!(dtype, DType::F32 | DType::F64 | DType::I64) {
+        return Err(call.no_kernel());
+    }
+    // As on the host: many rows with one matrix are one tall product.
+    if batch > 1 && b_strides.batch == 0 && a_strides.batch == m * a_strides.row {
+        m *= batch;
+        batch = 1;
+    }
+    let plan = plan::plan(dtype, GemmShape { batch, m, n, k }, a_strides, b_strides);
+    let size = dtype.size();
+    let address = |operand: Argument<'static>, place: usize| match operand {
+        Argument::Address(address) => address + (place * size) as u64,
+        _ => 0,
     };
-    let at = |operand: Argument<'static>, place: usize| match operand {
-        Argument::Address(address) => Argument::Address(address + (place * dtype.size()) as u64),
-        other => other,
-    };
+    let mut a = address(call.input(0), a);
+    let mut b = address(call.input(1), b);
+    let c = address(call.output(0), c);
     let bias = if call.inputs() > 2 {
-        call.input(2)
+        address(call.input(2), 0)
     } else {
-        Argument::Address(0)
+        0
     };
-    let mut arguments = vec![
-        at(call.input(0), a),
-        at(call.input(1), b),
-        at(call.output(0), c),
+    let swaps = plan.kernel.is_of_vector() && n == 1 && m > 1;
+    if swaps {
+        (m, n) = (n, m);
+        (a, b) = (b, a);
+        (a_strides, b_strides) = (b_strides.transposed(), a_strides.transposed());
+    }
+    let scratch = match plan.splits {
+        1 => None,
+        _ => Some(call.scratch(k.div_ceil(plan.depth) * batch * m * n, dtype)?),
+    };
+    let wide = 16 / size;
+    // Whether an operand of these strides, over rows and over k, can be loaded 16 bytes at a time.
+    let is_wide = |address: u64, across: usize, along: usize, step: usize, rows: usize| {
+        let other = if along == 1 { across } else { along };
+        let lines = if along == 1 { rows } else { k };
+        (along == 1 || across == 1)
+            && address.is_multiple_of(16)
+            && (lines == 1 || other.is_multiple_of(wide))
+            && (batch == 1 || step.is_multiple_of(wide))
+            && plan.depth.is_multiple_of(wide)
+    };
+    let mut flags = 0;
+    for (bit, wanted) in [
+        (1, a_strides.col == 1),
+        (
+            2,
+            is_wide(a, a_strides.row, a_strides.col, a_strides.batch, m),
+        ),
+        (4, b_strides.row == 1),
+        (
+            8,
+            plan.kernel.takes_wide_b(b_strides)
+                && is_wide(b, b_strides.col, b_strides.row, b_strides.batch, n),
+        ),
+        (16, c.is_multiple_of(16) && n.is_multiple_of(wide)),
+    ] {
+        flags |= if wanted { bit } else { 0 };
+    }
+    let parts = scratch.as_ref().map_or(0, |buffer| buffer.address());
+    let numbers = [
+        a,
+        b,
+        c,
+        parts,
         bias,
+        0,
+        batch as u64,
+        m as u64,
+        n as u64,
+        k as u64,
+        plan.depth as u64,
+        plan.splits as u64,
+        a_strides.row as u64,
+        a_strides.col as u64,
+        b_strides.row as u64,
+        b_strides.col as u64,
+        1,
+        batch as u64,
+        0,
+        0,
+        a_strides.batch as u64,
+        0,
+        0,
+        b_strides.batch as u64,
+        u64::from(!swaps),
+        flags,
     ];
-    let depth = gemm::depth_of_blocks(k);
-    let sizes = [m, n, k, depth].into_iter();
-    let strides = [a_strides, b_strides].map(|strides| [strides.batch, strides.row, strides.col]);
-    let numbers = sizes.chain(strides.into_iter().flatten());
-    arguments.extend(numbers.map(|number| Argument::U64(number as u64)));
-    let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
-    // SAFETY: the kernel's parameters; it reads and writes within the sizes, which the operands have along these strides.
-    unsafe { call.launch(&KERNELS, kernel, [batch * tiles, THREADS], &arguments) }
+    let bytes: Vec<u8> = numbers
+        .iter()
+        .flat_map(|number| number.to_ne_bytes())
+        .collect();
+    let arguments = [Argument::Bytes(&bytes)];
+    let of = match dtype {
+        DType::F32 => 0,
+        DType::F64 => 1,
+        _ => 2,
+    };
+    let merge = [
+        c"matmul_f32_add_parts",
+        c"matmul_f64_add_parts",
+        c"matmul_i64_add_parts",
+    ][of];
+    if k > 0 {
+        let tiles = match flags & 8 {
+            8 if plan.kernel == plan::Kernel::WeightedRows => n.div_ceil(64 * wide),
+            _ => plan.kernel.tiles(m, n, size),
+        };
+        let blocks = batch * plan.splits * tiles;
+        // SAFETY: the kernel's only parameter is this structure; it reads within the sizes, which the operands have along these
+        // strides, and writes C or the parts, for all of which the scratch memory has room.
+        unsafe {
+            call.launch(
+                &KERNELS,
+                plan.kernel.name(dtype),
+                [blocks, plan.kernel.threads()],
+                &arguments,
+            )?
+        };
+    }
+    if k == 0 || plan.splits > 1 {
+        // SAFETY: as above; it reads the parts that the first kernel wrote, one after the other.
+        unsafe {
+            call.launch(
+                &KERNELS,
+                merge,
+                [(batch * m * n).div_ceil(256), 256],
+                &arguments,
+            )?
+        };
+    }
+    Ok(())
 }
 
 /// Calls `each` for every run of products whose operands lie evenly: how many they are, where the first one's operands start
