@@ -99,8 +99,13 @@ fn the_table_is_complete() {
         .filter_map(|text| text.split([' ', '(', '{']).next())
         .collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tensor/src/ops");
-    for entry in std::fs::read_dir(&folder).expect("the ops' folder") {
-        let path = entry.expect("an entry of the ops' folder").path();
+    let mut entries: Vec<_> = vec![folder];
+    while let Some(path) = entries.pop() {
+        if path.is_dir() {
+            let inner = std::fs::read_dir(&path).expect("an ops' folder");
+            entries.extend(inner.map(|entry| entry.expect("an entry of an ops' folder").path()));
+            continue;
+        }
         let source = std::fs::read_to_string(&path).expect("an op's file");
         for line in source.lines() {
             let Some(name) = line.strip_prefix("impl Op for ") else {

@@ -76,8 +76,8 @@ impl<T: Copy + Into<f64>> Product<T> {
     /// Computes it in tiles of up to `M` rows by `N` vectors; `N` is 3 or 4.
     ///
     /// # Safety
-    /// All elements that it names are valid, and nobody else uses those of C, which are none of A's or B's. See Note [Lanes
-    /// inside target features].
+    /// All elements that it names are valid, and nobody else uses those of C, which are none of A's or B's.
+    /// See Note [Lanes inside target features].
     #[inline(always)]
     unsafe fn compute<V: SimdLanes<Elem = T>, const M: usize, const N: usize>(&self) {
         let mut col = 0;
