@@ -139,7 +139,7 @@ impl CharText {
 }
 
 /// Passages of a text: a sample is the tokens of a passage and, for each, the token that follows it, both i64 of shape
-/// [length]. One time through the dataset is one time through its part of the text; those to train on begin each time at
+/// `[length]`. One time through the dataset is one time through its part of the text; those to train on begin each time at
 /// other characters, by chance.
 #[derive(Clone, Debug)]
 pub struct Passages {

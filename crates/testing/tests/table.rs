@@ -99,7 +99,7 @@ fn the_table_is_complete() {
         .filter_map(|text| text.split([' ', '(', '{']).next())
         .collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tensor/src/ops");
-    let mut entries: Vec<_> = vec![folder];
+    let mut entries = vec![folder.clone()];
     while let Some(path) = entries.pop() {
         if path.is_dir() {
             let inner = std::fs::read_dir(&path).expect("an ops' folder");
