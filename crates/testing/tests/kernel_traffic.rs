@@ -37,8 +37,11 @@ struct Call {
     least: usize,
     /// What has to be done before, which is not counted.
     before: Box<dyn Fn() -> Result<Tensor>>,
-    run: Box<dyn Fn(&Tensor) -> Result<()>>,
+    run: Run,
 }
+
+/// What is counted, given what was made before.
+type Run = Box<dyn Fn(&Tensor) -> Result<()>>;
 
 /// Random numbers on a device.
 fn numbers(device: Device, shape: &[usize], dtype: DType) -> Result<Tensor> {
