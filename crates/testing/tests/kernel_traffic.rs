@@ -177,9 +177,20 @@ fn kernels_move_little_more_than_they_must() {
         return;
     }
     assert_eq!(
-        new, old,
+        without_conflicts(&new),
+        without_conflicts(&old),
         "bench/kernels.md: FIRECLAY_WRITE_DOCS=1 writes it anew"
     );
+}
+
+/// A page without the last column of its tables: some kernels choose addresses by what they read, and conflict now more and now
+/// less.
+fn without_conflicts(page: &str) -> String {
+    let row = |line: &str| match line.trim_end_matches('|').rsplit_once('|') {
+        Some((rest, _)) => rest.to_owned() + "\n",
+        None => line.to_owned() + "\n",
+    };
+    page.lines().map(row).collect()
 }
 
 const F32: DType = DType::F32;
