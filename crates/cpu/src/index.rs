@@ -24,8 +24,8 @@ pub fn select_rows<T: Copy + Send + Sync>(
     }
     let per_task = (TASK / inner).max(1);
     let out = Parts::new(out);
-    parallel::run(rows.div_ceil(per_task), |task| {
-        for row in task * per_task..((task + 1) * per_task).min(rows) {
+    parallel::for_ranges(rows, per_task, |range| {
+        for row in range {
             let from = row / indices.len() * size + indices[row % indices.len()] as usize;
             // SAFETY: each row of the output belongs to one task.
             let out = unsafe { out.part(row * inner, inner) };

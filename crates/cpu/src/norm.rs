@@ -152,11 +152,11 @@ pub fn row_norm<T: Float>(
     assert!(bias.is_empty() || bias.len() == sizes.parameters());
     let (y, mean, rstd) = (Parts::new(y), Parts::new(mean), Parts::new(rstd));
     let per_task = (TASK / cols).max(1);
-    parallel::run(rows.div_ceil(per_task), |task| {
+    parallel::for_ranges(rows, per_task, |range| {
         vectorized_loops(
             #[inline(always)]
             || {
-                for row in task * per_task..((task + 1) * per_task).min(rows) {
+                for row in range {
                     let x = &x[row * cols..][..cols];
                     // SAFETY: each row belongs to one task.
                     let y = unsafe { y.part(row * cols, cols) };
@@ -270,11 +270,11 @@ pub fn row_norm_backward<T: Float>(
     let mut partial = vec![T::ZERO; groups * 2 * cols];
     {
         let (grad_x, partial) = (Parts::new(grad_x), Parts::new(&mut partial));
-        parallel::run(rows.div_ceil(per_task), |task| {
+        parallel::for_ranges(rows, per_task, |range| {
             vectorized_loops(
                 #[inline(always)]
                 || {
-                    for row in task * per_task..((task + 1) * per_task).min(rows) {
+                    for row in range {
                         let (x, grad) = (&x[row * cols..][..cols], &grad[row * cols..][..cols]);
                         let (center, scale) = (center(row), rstd[row]);
                         // SAFETY: each row belongs to one task.
@@ -443,11 +443,11 @@ impl Channels {
         // A task has all channels of some images.
         let per_task = (TASK / (self.channels * self.plane * images).max(1)).max(1);
         let strips = self.batch.div_ceil(images);
-        parallel::run(strips.div_ceil(per_task), |task| {
+        parallel::for_ranges(strips, per_task, |range| {
             vectorized_loops(
                 #[inline(always)]
                 || {
-                    for strip in task * per_task..((task + 1) * per_task).min(strips) {
+                    for strip in range {
                         for (channel, piece) in
                             (0..self.channels).flat_map(|c| (0..pieces).map(move |p| (c, p)))
                         {
@@ -575,11 +575,11 @@ fn channel_gradients<T: Float>(
 fn for_each_plane(sizes: Channels, work: impl Fn(usize, Range<usize>) + Sync) {
     let planes = sizes.batch * sizes.channels;
     let per_task = (TASK / sizes.plane.max(1)).max(1);
-    parallel::run(planes.div_ceil(per_task), |task| {
+    parallel::for_ranges(planes, per_task, |range| {
         vectorized_loops(
             #[inline(always)]
             || {
-                for plane in task * per_task..((task + 1) * per_task).min(planes) {
+                for plane in range {
                     let start = plane * sizes.plane;
                     work(plane % sizes.channels, start..start + sizes.plane);
                 }

@@ -71,8 +71,8 @@ pub fn scan_rows<T: Scannable>(x: &[T], cols: usize, product: bool, reverse: boo
     let rows = x.len() / cols;
     let per_task = (TASK / cols).max(1);
     let out = Parts::new(out);
-    parallel::run(rows.div_ceil(per_task), |task| {
-        for row in task * per_task..((task + 1) * per_task).min(rows) {
+    parallel::for_ranges(rows, per_task, |range| {
+        for row in range {
             // SAFETY: each row belongs to one task.
             let out = unsafe { out.part(row * cols, cols) };
             let x = &x[row * cols..][..cols];
@@ -125,8 +125,8 @@ pub fn product_gradient<T: Scannable>(x: &[T], grad: &[T], cols: usize, out: &mu
     let rows = x.len() / cols;
     let per_task = (TASK / cols).max(1);
     let out = Parts::new(out);
-    parallel::run(rows.div_ceil(per_task), |task| {
-        for row in task * per_task..((task + 1) * per_task).min(rows) {
+    parallel::for_ranges(rows, per_task, |range| {
+        for row in range {
             // SAFETY: each row belongs to one task.
             let out = unsafe { out.part(row * cols, cols) };
             let (x, grad) = (&x[row * cols..][..cols], &grad[row * cols..][..cols]);

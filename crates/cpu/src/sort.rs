@@ -139,8 +139,8 @@ pub fn sort_rows<T: Sortable>(
         return sort_row(0, true);
     }
     let per_task = (TASK / cols).max(1);
-    parallel::run(rows.div_ceil(per_task), |task| {
-        for row in task * per_task..((task + 1) * per_task).min(rows) {
+    parallel::for_ranges(rows, per_task, |range| {
+        for row in range {
             sort_row(row, false);
         }
     });
