@@ -153,6 +153,11 @@ fn answers(scores: &Tensor, labels: &Tensor) -> Result<Vec<Answer>, Error> {
     Ok(answers.collect())
 }
 
+/// A sample whose class is a tensor, as the samples of a [`Material`] are.
+fn labelled((image, label): (Tensor, i64)) -> Result<(Tensor, Tensor), Error> {
+    Ok((image, Tensor::scalar(label, Device::Cpu)?))
+}
+
 impl Material for Images {
     fn fingerprint(&self) -> &str {
         &self.fingerprint
@@ -172,19 +177,15 @@ impl Material for Images {
 
     fn train(&self) -> Samples {
         let augment = (self.task.augment)();
-        Box::new(self.train.clone().map(move |(image, label), rng| {
-            Ok((
-                augment.apply(&image, rng)?,
-                Tensor::scalar(label, Device::Cpu)?,
-            ))
-        }))
+        Box::new(
+            (self.train.clone())
+                .map(move |(image, label), rng| labelled((augment.apply(&image, rng)?, label))),
+        )
     }
 
     fn test(&self) -> (Samples, usize) {
-        let test = self.test.clone();
-        let labelled =
-            test.map(|(image, label), _| Ok((image, Tensor::scalar(label, Device::Cpu)?)));
-        (Box::new(labelled), TEST_BATCH)
+        let test = self.test.clone().map(|sample, _| labelled(sample));
+        (Box::new(test), TEST_BATCH)
     }
 
     fn model(&self) -> Result<Box<dyn Module>, Error> {
