@@ -58,6 +58,9 @@ __device__ inline i64 thread_of_launch() {
     return (i64)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
+// The number of this thread's warp among all of the launch.
+__device__ inline i64 warp_of_launch() { return thread_of_launch() / WARP; }
+
 // Where a kernel reports what it finds wrong; the host reads it after the next wait. See the Rust file `check.rs`, whose
 // `Slot` this is.
 struct Check {
@@ -81,6 +84,11 @@ __device__ inline void raise(Check* check, u32 site, i64 index, i64 position) {
 // a + b; whole numbers wrap around.
 template <class T> __device__ inline T plus(T a, T b) { return a + b; }
 template <> __device__ inline i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+
+// a * b + c, rounded once; whole numbers wrap around.
+__device__ inline float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ inline i64 multiply_add(i64 a, i64 b, i64 c) { return (i64)((u64)a * (u64)b + (u64)c); }
 
 template <class T> struct Limits;
 template <> struct Limits<float> {

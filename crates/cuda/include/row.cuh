@@ -3,6 +3,9 @@
 
 #include "device.cuh"
 
+// Threads of a block that works on one row.
+constexpr u32 BLOCK_THREADS = 512;
+
 // Two neighbours in memory, read and written at once.
 template <class S> struct alignas(2 * sizeof(S)) Pair {
     S first, second;
@@ -73,6 +76,9 @@ template <int PAIRS, u32 THREADS> struct Share {
         }
     }
 };
+
+// Pairs of a row that a lane keeps in softmax and its kin; doubles take twice the room.
+template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 4; }
 
 // Reduces what the lanes of a warp have, at most a block of the host's: element i goes to place i % 64, two of which a lane
 // has, then halves are merged. Every lane gets the result.
@@ -171,11 +177,16 @@ template <class Function> __device__ inline void each_of_block(i64 cols, Functio
     }
 }
 
-// The largest of a row, and the sum of exp(x - max). `exps` is shared memory for the exponentials, or null. A whole block.
-template <class T, class Row> __device__ inline void block_exp_sum(const Row& x, i64 cols, T* exps, T* parts, T& max, T& sum) {
+// The largest of a row. A whole block.
+template <class T, class Row> __device__ inline T block_row_max(const Row& x, i64 cols, T* parts) {
     T mine = Limits<T>::lowest();
     each_of_block(cols, [&](i64 i) { mine = later_max(mine, x[i]); });
-    max = block_max(mine, parts);
+    return block_max(mine, parts);
+}
+
+// The largest of a row, and the sum of exp(x - max). `exps` is shared memory for the exponentials, or null. A whole block.
+template <class T, class Row> __device__ inline void block_exp_sum(const Row& x, i64 cols, T* exps, T* parts, T& max, T& sum) {
+    max = block_row_max(x, cols, parts);
     const T most = max;
     if (exps == nullptr) {
         sum = block_sum<T, T>(cols, parts, [&](i64 i) { return arith_exp(x[i] - most); });

@@ -404,6 +404,11 @@ impl<'a> CudaCall<'a> {
     }
 }
 
+/// Memory as a kernel's argument: the address of its first byte.
+pub(crate) fn address(buffer: &DeviceBuffer) -> Argument<'static> {
+    Argument::Address(buffer.address())
+}
+
 /// The layouts of operands over the shape to which they broadcast.
 fn expanded(operands: &[Operand<'_>], shape: &[usize]) -> SmallVec<[Layout; 4]> {
     let layouts = operands.iter().map(|operand| {

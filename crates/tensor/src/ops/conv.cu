@@ -4,8 +4,6 @@
 
 #include "device.cuh"
 
-__device__ inline float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ inline double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 // Numbers that are loaded from shared memory at a time: 16 bytes.
 template <class T> constexpr int WIDE = 16 / sizeof(T);

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
@@ -369,7 +369,7 @@ impl<'a, 'b> OnDevice<'a, 'b> {
             return run(call.output(0));
         }
         let scratch = call.scratch(parts * numel, call.dtype(0))?;
-        let partial = Argument::Address(scratch.address());
+        let partial = address(&scratch);
         run(partial)?;
         let kernel = match self.single() {
             true => c"conv2d_add_parts_f32",

@@ -4,12 +4,6 @@
 
 #include "row.cuh"
 
-// Threads of a block that works on one row.
-constexpr u32 THREADS = 512;
-
-// Pairs of a row that a lane keeps; doubles take twice the room.
-template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 4; }
-
 // What belongs to the rows of logits.
 template <class T> struct Targets {
     const i64* targets;
@@ -38,7 +32,7 @@ template <class T> struct Targets {
 
 template <class S, class T> __device__ void rows_of(const S* logits, const Targets<T>& given, i64 rows, i64 cols) {
     constexpr int PAIRS = lane_pairs<S>();
-    const i64 row = thread_of_launch() / WARP;
+    const i64 row = warp_of_launch();
     if (row >= rows) {
         return;
     }
@@ -97,7 +91,7 @@ __device__ void grad_rows_of(
     i64 ignored, u32 kind
 ) {
     constexpr int PAIRS = lane_pairs<S>();
-    const i64 row = thread_of_launch() / WARP;
+    const i64 row = warp_of_launch();
     if (row >= rows) {
         return;
     }
@@ -124,9 +118,7 @@ __device__ void grad_blocks_of(
     const i64 row = blockIdx.x;
     out += row * cols;
     const BlockRow<S> x(logits + row * cols, cols, slots > 0, 0);
-    T mine = Limits<T>::lowest();
-    each_of_block(cols, [&](i64 i) { mine = later_max(mine, x[i]); });
-    const T max = block_max(mine, parts);
+    const T max = block_row_max(x, cols, parts);
     const T log_sum = log_sums[row], scale = scale_of(grad, count, row, kind);
     const i64 target = targets[row];
     each_of_block(cols, [&](i64 i) {
@@ -141,7 +133,7 @@ __device__ void grad_blocks_of(
     ) {                                                                                                                \
         rows_of(logits, Targets<T>{targets, losses, log_sums, ignored, check, site}, rows, cols);                      \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) cross_entropy_blocks_##NAME(                              \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) cross_entropy_blocks_##NAME(                              \
         const S* logits, const i64* targets, T* losses, T* log_sums, i64 cols, u32 slots, i64 ignored, Check* check,   \
         u32 site                                                                                                       \
     ) {                                                                                                                \
@@ -158,7 +150,7 @@ __device__ void grad_blocks_of(
     ) {                                                                                                                \
         grad_rows_of(logits, targets, grad, log_sums, count, out, rows, cols, ignored, kind);                          \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) cross_entropy_grad_blocks_##NAME(                         \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) cross_entropy_grad_blocks_##NAME(                         \
         const S* logits, const i64* targets, const S* grad, const T* log_sums, const T* count, S* out, i64 cols,       \
         u32 slots, i64 ignored, u32 kind                                                                               \
     ) {                                                                                                                \

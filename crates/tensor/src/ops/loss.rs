@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use super::float::{kernel_of, match_float};
 use super::row_kernels::{BLOCK_THREADS, computed, fits_a_warp, rows_in_shared};
 use crate::autograd::{Backward, is_grad_enabled};
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
@@ -139,7 +139,7 @@ impl Op for CrossEntropyLoss {
             true => Some(call.scratch(rows.max(1), computed(dtype))?),
             false => None,
         };
-        let losses = (own.as_ref()).map_or(call.output(0), |own| Argument::Address(own.address()));
+        let losses = (own.as_ref()).map_or(call.output(0), address);
         let (rows64, ignored) = (
             Argument::U64(rows as u64),
             Argument::U64(self.ignore_index as u64),

@@ -18,6 +18,14 @@ use crate::tensor::Tensor;
 /// The kernels of `matmul.cu`.
 static KERNELS: Library = fireclay_cuda::library!("matmul");
 
+/// What a kernel is told of its operands, as in `matmul.cu`: whether neighbours along k lie nearest to each other, and whether 16 bytes
+/// can be loaded or stored at once.
+const A_ALONG_K: u64 = 1;
+const A_WIDE: u64 = 2;
+const B_ALONG_K: u64 = 4;
+const B_WIDE: u64 = 8;
+const C_WIDE: u64 = 16;
+
 /// Starts the product of matrices of these sizes, strides in elements, at places in elements of the first two inputs; the
 /// result is contiguous at `c` in elements. A third input is the bias.
 fn product_on_device(
@@ -80,56 +88,37 @@ fn product_on_device(
             && (batch == 1 || step.is_multiple_of(wide))
             && plan.depth.is_multiple_of(wide)
     };
-    let mut flags = 0;
-    for (bit, wanted) in [
-        (1, a_strides.col == 1),
+    let flags = [
+        (A_ALONG_K, a_strides.col == 1),
         (
-            2,
+            A_WIDE,
             is_wide(a, a_strides.row, a_strides.col, a_strides.batch, m),
         ),
-        (4, b_strides.row == 1),
+        (B_ALONG_K, b_strides.row == 1),
         (
-            8,
+            B_WIDE,
             plan.kernel.takes_wide_b(b_strides)
                 && is_wide(b, b_strides.col, b_strides.row, b_strides.batch, n),
         ),
-        (16, c.is_multiple_of(16) && n.is_multiple_of(wide)),
-    ] {
-        flags |= if wanted { bit } else { 0 };
-    }
-    let parts = scratch.as_ref().map_or(0, |buffer| buffer.address());
-    let numbers = [
-        a,
-        b,
-        c,
-        parts,
-        bias,
-        0,
-        batch as u64,
-        m as u64,
-        n as u64,
-        k as u64,
-        plan.depth as u64,
-        plan.splits as u64,
-        a_strides.row as u64,
-        a_strides.col as u64,
-        b_strides.row as u64,
-        b_strides.col as u64,
-        1,
-        batch as u64,
-        0,
-        0,
-        a_strides.batch as u64,
-        0,
-        0,
-        b_strides.batch as u64,
-        u64::from(!swaps),
-        flags,
+        (C_WIDE, c.is_multiple_of(16) && n.is_multiple_of(wide)),
     ];
-    let bytes: Vec<u8> = numbers
-        .iter()
-        .flat_map(|number| number.to_ne_bytes())
-        .collect();
+    let flags = (flags.iter())
+        .filter(|(_, is_so)| *is_so)
+        .fold(0, |all, (flag, _)| all | flag);
+    let parts = scratch.as_ref().map_or(0, |buffer| buffer.address());
+    let sizes = [batch, m, n, k, plan.depth, plan.splits];
+    let strides = [a_strides, b_strides].map(|strides| [strides.row, strides.col]);
+    let steps = [a_strides.batch, b_strides.batch, usize::from(!swaps)];
+    let numbers = (sizes.into_iter())
+        .chain(strides.into_iter().flatten())
+        .chain(steps)
+        .map(|number| number as u64);
+    // The structure `Product` of matmul.cu.
+    let numbers = [a, b, c, parts, bias]
+        .into_iter()
+        .chain(numbers)
+        .chain([flags]);
+    let bytes: Vec<u8> = numbers.flat_map(u64::to_ne_bytes).collect();
     let arguments = [Argument::Bytes(&bytes)];
     let of = match dtype {
         DType::F32 => 0,
@@ -142,9 +131,9 @@ fn product_on_device(
         c"matmul_i64_add_parts",
     ][of];
     if k > 0 {
-        let tiles = match flags & 8 {
-            8 if plan.kernel == plan::Kernel::WeightedRows => n.div_ceil(64 * wide),
-            _ => plan.kernel.tiles(m, n, size),
+        let tiles = match plan.kernel {
+            plan::Kernel::WeightedRows if flags & B_WIDE != 0 => n.div_ceil(64 * wide),
+            kernel => kernel.tiles(m, n, size),
         };
         let blocks = batch * plan.splits * tiles;
         // SAFETY: the kernel's only parameter is this structure; it reads within the sizes, which the operands have along these

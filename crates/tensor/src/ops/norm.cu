@@ -9,8 +9,6 @@ constexpr int ROW_GROUP = 16;
 constexpr int SUM_GROUP = 64;
 constexpr int CHUNK = 512;
 constexpr int NARROW_IMAGES = 32;
-// Threads of a block that works on one row.
-constexpr u32 THREADS = 512;
 
 // Rows that are normalised each by itself. Row r has the weights of group r % groups, `plane` neighbours share one. A warp
 // or block takes `per` rows, one after the other. `staged` is whether there is shared memory for a row.
@@ -23,14 +21,14 @@ struct Rows {
 };
 
 // Pairs of a row that a lane or thread keeps: doubles take twice the room.
-template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 3; }
+template <class S> constexpr int norm_lane_pairs() { return sizeof(S) == 8 ? 2 : 3; }
 template <class S> constexpr int grad_lane_pairs() { return sizeof(S) == 8 ? 1 : 2; }
 template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 2 : 4; }
 
 // The numbers of weight or bias for a row; `none` where there are none.
-template <class S, class T, int PAIRS, u32 THREADS_>
+template <class S, class T, int PAIRS, u32 THREADS>
 __device__ inline void load_parameters(
-    const S* from, const Share<PAIRS, THREADS_>& share, const Rows& sizes, i64 row, T none, T (&to)[PAIRS][2]
+    const S* from, const Share<PAIRS, THREADS>& share, const Rows& sizes, i64 row, T none, T (&to)[PAIRS][2]
 ) {
     if (from == nullptr) {
         for (int k = 0; k < PAIRS; ++k) {
@@ -55,8 +53,8 @@ template <class T> __device__ inline T rstd_of(double variance, double eps) { re
 // A warp for each row.
 template <class S, class T>
 __device__ void norm_rows(const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, const Rows& sizes, double eps) {
-    constexpr int PAIRS = lane_pairs<S>();
-    const i64 first = thread_of_launch() / WARP * sizes.per;
+    constexpr int PAIRS = norm_lane_pairs<S>();
+    const i64 first = warp_of_launch() * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(y) && is_even(weight) && is_even(bias);
     const Share<PAIRS, WARP> share = {threadIdx.x % WARP, (u32)sizes.cols, even};
@@ -99,7 +97,7 @@ __device__ void norm_blocks(const S* x, const S* weight, const S* bias, S* y, T*
     const i64 first = (i64)blockIdx.x * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(y) && is_even(weight) && is_even(bias);
-    const Share<PAIRS, THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
+    const Share<PAIRS, BLOCK_THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
     const bool shared_parameters = sizes.groups == 1 && sizes.plane == 1;
     const bool weighted = weight != nullptr, biased = bias != nullptr;
     T weights[PAIRS][2], biases[PAIRS][2];
@@ -146,7 +144,7 @@ __device__ void norm_long(const S* x, const S* weight, const S* bias, S* y, T* m
     x += row * sizes.cols;
     y += row * sizes.cols;
     if (sizes.staged) {
-        for (i64 i = threadIdx.x; i < sizes.cols; i += THREADS) {
+        for (i64 i = threadIdx.x; i < sizes.cols; i += BLOCK_THREADS) {
             kept[i] = widen(x[i]);
         }
         __syncthreads();
@@ -161,7 +159,7 @@ __device__ void norm_long(const S* x, const S* weight, const S* bias, S* y, T* m
         return apart * apart;
     });
     const T scale = rstd_of<T>(squares / (double)sizes.cols, eps);
-    for (i64 i = threadIdx.x; i < sizes.cols; i += THREADS) {
+    for (i64 i = threadIdx.x; i < sizes.cols; i += BLOCK_THREADS) {
         const i64 place = sizes.parameter(row, i);
         const T factor = weighted ? widen(weight[place]) : T(1), more = biased ? widen(bias[place]) : T(0);
         y[i] = narrow<S>(affine(value(i), center, scale, weighted, factor, biased, more));
@@ -185,7 +183,7 @@ __device__ void norm_grad_rows(
     const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, T* partial, const Rows& sizes
 ) {
     constexpr int PAIRS = grad_lane_pairs<S>();
-    const i64 warp = thread_of_launch() / WARP;
+    const i64 warp = warp_of_launch();
     const i64 first = warp * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     if (first >= sizes.rows) {
@@ -238,7 +236,7 @@ __device__ void norm_grad_blocks(
     const i64 first = (i64)blockIdx.x * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(grad) && is_even(out) && is_even(weight) && is_even(partial);
-    const Share<PAIRS, THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
+    const Share<PAIRS, BLOCK_THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
     T of_weight[PAIRS][2] = {}, of_bias[PAIRS][2] = {};
     for (i64 row = first; row < last; ++row) {
         const T center = sizes.centered ? mean[row] : T(0), scale = rstd[row];
@@ -299,7 +297,7 @@ __device__ void norm_grad_long(
     }
     const double dot = block_sum<T, double>(sizes.cols, parts, [&](i64 i) { return value(i) * normal(i); });
     const T slope = (T)(dot / (double)sizes.cols);
-    for (i64 i = threadIdx.x; i < sizes.cols; i += THREADS) {
+    for (i64 i = threadIdx.x; i < sizes.cols; i += BLOCK_THREADS) {
         out[i] = narrow<S>(grad_of_x(value(i), normal(i), average, slope, scale));
     }
 }
@@ -383,7 +381,7 @@ struct Piece {
     u32 len;
 
     __device__ bool of_warp(const Channels& sizes) {
-        const i64 number = thread_of_launch() / WARP, plane = number / sizes.pieces;
+        const i64 number = warp_of_launch(), plane = number / sizes.pieces;
         if (plane >= sizes.batch * sizes.channels) {
             return false;
         }
@@ -460,7 +458,7 @@ template <class T>
 __device__ void channel_statistics(
     const double* sums, const double* squares, T* mean, T* rstd, T* variance, const Channels& sizes, double eps
 ) {
-    const i64 channel = thread_of_launch() / WARP;
+    const i64 channel = warp_of_launch();
     if (channel >= sizes.channels) {
         return;
     }
@@ -565,7 +563,7 @@ template <class S, class T>
 __device__ void channel_grad_sums(
     const double* totals, const double* dots, S* of_weight, S* of_bias, T* averages, const Channels& sizes
 ) {
-    const i64 channel = thread_of_launch() / WARP;
+    const i64 channel = warp_of_launch();
     if (channel >= sizes.channels) {
         return;
     }
@@ -673,11 +671,11 @@ __device__ void channel_grad_x_narrow(
 
 #define KERNELS(S, T, NAME)                                                                                            \
     ROW_NORM(norm_rows, 256, S, T, NAME)                                                                               \
-    ROW_NORM(norm_blocks, THREADS, S, T, NAME)                                                                         \
-    ROW_NORM(norm_long, THREADS, S, T, NAME)                                                                           \
+    ROW_NORM(norm_blocks, BLOCK_THREADS, S, T, NAME)                                                                         \
+    ROW_NORM(norm_long, BLOCK_THREADS, S, T, NAME)                                                                           \
     ROW_GRAD(norm_grad_rows, 256, S, T, NAME)                                                                          \
-    ROW_GRAD(norm_grad_blocks, THREADS, S, T, NAME)                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) norm_grad_long_##NAME(                                    \
+    ROW_GRAD(norm_grad_blocks, BLOCK_THREADS, S, T, NAME)                                                                    \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) norm_grad_long_##NAME(                                    \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, Rows sizes                   \
     ) {                                                                                                                \
         norm_grad_long(x, grad, weight, mean, rstd, out, sizes);                                                       \

@@ -5,14 +5,12 @@ use fireclay_cpu::norm::{Channels, ROW_GROUP, Rows, SUM_GROUP};
 use fireclay_cuda::{Argument, DeviceBuffer, Library};
 
 use super::float::kernel_of;
-use super::row_kernels::{computed, rows_in_shared};
-use crate::cuda_call::CudaCall;
+use super::row_kernels::{BLOCK_THREADS, computed, rows_in_shared};
+use crate::cuda_call::{CudaCall, address};
 
 /// The kernels of `norm.cu`.
 static KERNELS: Library = fireclay_cuda::library!("norm");
 
-/// Threads of a block that works on one row.
-const THREADS: usize = 512;
 /// Threads of a block of which each warp works on one row.
 const ROW_THREADS: usize = 256;
 /// Rows in flight with which a device is busy: with more, a warp takes several, and reads weights once for them.
@@ -32,7 +30,7 @@ enum Worker {
 }
 
 impl Worker {
-    /// As the kernels' `lane_pairs` and `thread_pairs` say.
+    /// As the kernels' `norm_lane_pairs` and `thread_pairs` say.
     fn of(cols: usize, dtype: DType) -> Worker {
         match dtype {
             DType::F64 => Worker::within(cols, 128, 2048),
@@ -60,7 +58,7 @@ impl Worker {
     fn launch_shape(self, rows: usize, per: usize) -> [usize; 2] {
         match self {
             Worker::Warp => [rows.div_ceil(per).div_ceil(ROW_THREADS / 32), ROW_THREADS],
-            Worker::Block | Worker::Long => [rows.div_ceil(per), THREADS],
+            Worker::Block | Worker::Long => [rows.div_ceil(per), BLOCK_THREADS],
         }
     }
 }
@@ -75,6 +73,15 @@ fn numbers(sizes: Rows, per: usize, staged: bool) -> [i64; 8] {
     } = sizes;
     let (centered, staged) = (usize::from(centered), usize::from(staged));
     [rows, cols, groups, plane.max(1), per, centered, staged, 0].map(|number| number as i64)
+}
+
+/// Weight and bias, each an input behind x where `parameters` says so.
+fn weight_and_bias(call: &CudaCall<'_>, parameters: [bool; 2]) -> [Argument<'static>; 2] {
+    let mut next = 1;
+    parameters.map(|given| {
+        next += usize::from(given);
+        if given { call.input(next - 1) } else { NONE }
+    })
 }
 
 /// Inputs: x, then weight and bias where `parameters` says so; outputs: y, reciprocal deviation, mean if centred.
@@ -103,11 +110,7 @@ pub(super) fn rows(
         _ => rows_in_shared(sizes.cols, dtype, 1),
     };
     let numbers = numbers(sizes, per, staged > 0);
-    let mut next = 1;
-    let [weight, bias] = parameters.map(|given| {
-        next += usize::from(given);
-        if given { call.input(next - 1) } else { NONE }
-    });
+    let [weight, bias] = weight_and_bias(call, parameters);
     let mean = if sizes.centered { call.output(2) } else { NONE };
     let arguments = [
         call.input(0),
@@ -272,11 +275,7 @@ pub(super) fn channels(
     ];
     // SAFETY: the kernel's parameters; there is a statistic of each kind for each channel.
     unsafe { call.launch_rows(&KERNELS, kernel, sizes.channels, &arguments)? };
-    let mut next = 1;
-    let [weight, bias] = parameters.map(|given| {
-        next += usize::from(given);
-        if given { call.input(next - 1) } else { NONE }
-    });
+    let [weight, bias] = weight_and_bias(call, parameters);
     let kernel = match sizes.is_narrow() {
         true => kernel_of!(call, dtype, "channel_norm_narrow"),
         false => kernel_of!(call, dtype, "channel_norm"),
@@ -414,8 +413,4 @@ fn tables(call: &CudaCall<'_>, sizes: Channels) -> Result<[DeviceBuffer; 2]> {
 /// Memory for numbers in between, at least for one.
 fn scratch(call: &CudaCall<'_>, count: usize, dtype: DType) -> Result<DeviceBuffer> {
     call.scratch(count.max(1), dtype)
-}
-
-fn address(buffer: &DeviceBuffer) -> Argument<'static> {
-    Argument::Address(buffer.address())
 }

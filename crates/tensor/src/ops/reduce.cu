@@ -58,7 +58,7 @@ template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce,
 
 // A warp for each result, for short rows.
 template <class T> __device__ void arg_extreme_rows(const T* x, i64* out, i64 results, i64 reduce, bool largest) {
-    const i64 result = thread_of_launch() / WARP;
+    const i64 result = warp_of_launch();
     if (result >= results) {
         return;
     }

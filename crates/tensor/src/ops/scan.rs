@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use super::float::{kernel_of, match_float};
 use super::row_kernels::computed;
 use crate::autograd::{Backward, is_grad_enabled};
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
@@ -95,9 +95,7 @@ impl Op for Scan {
             true => Some(call.scratch(rows * chunks, wide)?),
             false => None,
         };
-        let at = totals
-            .as_ref()
-            .map_or(none, |totals| Argument::Address(totals.address()));
+        let at = totals.as_ref().map_or(none, address);
         if totals.is_some() {
             let arguments = [call.input(0), none, at, tail[0], tail[1], tail[2]];
             // SAFETY: the kernel's parameters; without a place for results it writes a total for each chunk.
@@ -180,7 +178,7 @@ impl Op for ProductGrad {
         let arguments = [
             call.input(0),
             call.input(1),
-            Argument::Address(before.address()),
+            address(&before),
             call.output(0),
             Argument::U64(rows as u64),
             Argument::U64(cols as u64),

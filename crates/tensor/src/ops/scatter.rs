@@ -11,7 +11,7 @@ use super::index::{
 };
 use super::sort::sorted_places;
 use crate::autograd::Backward;
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
@@ -21,10 +21,6 @@ use crate::tensor::Tensor;
 const SEQUENTIAL: usize = 32;
 /// With as many columns, a thread each keeps a device busy.
 const COLUMNS: usize = 8192;
-
-fn address(buffer: &DeviceBuffer) -> Argument<'static> {
-    Argument::Address(buffer.address())
-}
 
 /// Adds rows `[outer, count, inner]`, the first input, at places `[count]` of zeros `[outer, size, inner]`, the only output, in
 /// order: the places are sorted, and a thread adds all rows of one. `range` is the dimension that the places are of, for
@@ -115,16 +111,7 @@ impl Op for ScatterAdd {
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
         check_gather(self.name(), &self.shape, inputs[1].shape(), self.dim)?;
-        if inputs[0].shape() != inputs[1].shape() {
-            return Err(Error::shape(
-                self.name(),
-                format!(
-                    "expected one index per source element, got {} and {}",
-                    inputs[1].shape(),
-                    inputs[0].shape()
-                ),
-            ));
-        }
+        one_index_each(self.name(), inputs[1].shape(), inputs[0].shape())?;
         Ok(smallvec![OutputMeta::contiguous(
             self.shape.clone(),
             inputs[0].dtype
@@ -214,13 +201,7 @@ impl Op for Scatter {
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
         let (shape, index) = (inputs[0].shape(), inputs[1].shape());
         check_gather(self.name(), shape, index, self.dim)?;
-        if inputs[2].shape() != index {
-            let what = format!(
-                "expected one index per source element, got {index} and {}",
-                inputs[2].shape()
-            );
-            return Err(Error::shape(self.name(), what));
-        }
+        one_index_each(self.name(), index, inputs[2].shape())?;
         same_dtype(self.name(), inputs[0].dtype, inputs[2].dtype)?;
         Ok(smallvec![OutputMeta::contiguous(
             shape.clone(),
@@ -272,6 +253,14 @@ impl Op for Scatter {
         let of_source = dispatch::call_one(Gather { dim: self.dim }, &[grad, &indices])?;
         Ok(smallvec![of_self, None, Some(of_source)])
     }
+}
+
+fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()> {
+    if index == source {
+        return Ok(());
+    }
+    let what = format!("expected one index per source element, got {index} and {source}");
+    Err(Error::shape(op, what))
 }
 
 fn same_dtype(op: &'static str, dtype: DType, source: DType) -> Result<()> {

@@ -4,19 +4,10 @@
 
 #include "row.cuh"
 
-// Threads of a block that works on one row.
-constexpr u32 THREADS = 512;
-
-// Pairs of a row that a lane keeps; doubles take twice the room.
-template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 4; }
-
-// The row of this warp; all of its lanes leave together.
-__device__ inline i64 row_of_warp() { return thread_of_launch() / WARP; }
-
 template <class S> __device__ void softmax_rows(const S* x, S* out, i64 rows, i64 cols, bool log) {
     using T = typename Computed<S>::type;
     constexpr int PAIRS = lane_pairs<S>();
-    const i64 row = row_of_warp();
+    const i64 row = warp_of_launch();
     if (row >= rows) {
         return;
     }
@@ -58,7 +49,7 @@ template <class S> __device__ void softmax_blocks(const S* x, S* out, i64 cols, 
 template <class S> __device__ void softmax_grad_rows(const S* y, const S* grad, S* out, i64 rows, i64 cols, bool log) {
     using T = typename Computed<S>::type;
     constexpr int PAIRS = lane_pairs<S>();
-    const i64 row = row_of_warp();
+    const i64 row = warp_of_launch();
     if (row >= rows) {
         return;
     }
@@ -94,7 +85,7 @@ template <class S> __device__ void softmax_grad_blocks(const S* y, const S* grad
     ) {                                                                                                                \
         softmax_rows(x, out, rows, cols, LOG);                                                                         \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##softmax_blocks_##NAME(                            \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) PREFIX##softmax_blocks_##NAME(                            \
         const S* x, S* out, i64 cols, u32 slots                                                                        \
     ) {                                                                                                                \
         softmax_blocks(x, out, cols, slots, LOG);                                                                      \
@@ -104,7 +95,7 @@ template <class S> __device__ void softmax_grad_blocks(const S* y, const S* grad
     ) {                                                                                                                \
         softmax_grad_rows(y, grad, out, rows, cols, LOG);                                                              \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##softmax_grad_blocks_##NAME(                       \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) PREFIX##softmax_grad_blocks_##NAME(                       \
         const S* y, const S* grad, S* out, i64 cols, u32 slots                                                         \
     ) {                                                                                                                \
         softmax_grad_blocks(y, grad, out, cols, slots, LOG);                                                           \

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use super::float::kernel_of;
 use super::index::{by_size, match_number};
 use crate::autograd::Backward;
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::CpuCall;
@@ -108,7 +108,7 @@ impl Op for Sort {
         ];
         let mut arguments = vec![
             call.input(0),
-            Argument::Address(places.address()),
+            address(&places),
             call.output(0),
             call.output(1),
         ];
@@ -158,8 +158,8 @@ pub(super) fn sorted_places(
     let threads = cols.min(CHUNK).next_power_of_two().max(64) / 2;
     let arguments = [
         from,
-        Argument::Address(keys.address()),
-        Argument::Address(places.address()),
+        address(&keys),
+        address(&places),
         Argument::Numbers(&numbers(runs, run, last)),
         Argument::U32(u32::from(descending)),
     ];
@@ -169,10 +169,10 @@ pub(super) fn sorted_places(
         let to_run = keep.min(2 * run);
         let (to_keys, to_places) = scratch(rows * runs.div_ceil(2) * to_run)?;
         let arguments = [
-            Argument::Address(keys.address()),
-            Argument::Address(places.address()),
-            Argument::Address(to_keys.address()),
-            Argument::Address(to_places.address()),
+            address(&keys),
+            address(&places),
+            address(&to_keys),
+            address(&to_places),
             Argument::Numbers(&numbers(runs, run, last)),
             Argument::U64(to_run as u64),
         ];

@@ -9,12 +9,24 @@ use fireclay_cpu::gemm::{DOT_BLOCK, GemmShape, MatrixStrides, depth_of_blocks, s
 /// A kernel of `matmul.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Tiles of so many rows and columns of C.
-    Tile(usize, usize),
+    /// Tiles of C.
+    Tile(&'static Tile),
     /// A dot product for each number of C.
     Dots,
     /// A weighted sum of rows.
     WeightedRows,
+}
+
+/// A kernel of tiles.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows of C.
+    pub rows: usize,
+    /// Columns of C.
+    pub cols: usize,
+    /// Threads of a block.
+    threads: usize,
+    name: &'static CStr,
 }
 
 /// How a product is computed. The bits do not depend on it.
@@ -31,27 +43,36 @@ pub struct Plan {
 /// So many blocks keep a large device busy.
 const ENOUGH_BLOCKS: usize = 256;
 
-/// Tiles by dtype: rows, columns, threads, kernel. The first is for large products, the last for small ones.
-const F32: &[(usize, usize, usize, &CStr)] = &[
-    (128, 128, 256, c"matmul_f32_128x128"),
-    (128, 64, 128, c"matmul_f32_128x64"),
-    (64, 64, 128, c"matmul_f32_64x64"),
-    (32, 32, 64, c"matmul_f32_32x32"),
-    (16, 128, 64, c"matmul_f32_16x128"),
-    (128, 16, 64, c"matmul_f32_128x16"),
+const fn tile(rows: usize, cols: usize, threads: usize, name: &'static CStr) -> Tile {
+    Tile {
+        rows,
+        cols,
+        threads,
+        name,
+    }
+}
+
+/// Tiles by dtype: those for a few rows or columns, then others from the largest to the smallest.
+const F32: &[Tile] = &[
+    tile(16, 128, 64, c"matmul_f32_16x128"),
+    tile(128, 16, 64, c"matmul_f32_128x16"),
+    tile(128, 128, 256, c"matmul_f32_128x128"),
+    tile(128, 64, 128, c"matmul_f32_128x64"),
+    tile(64, 64, 128, c"matmul_f32_64x64"),
+    tile(32, 32, 64, c"matmul_f32_32x32"),
 ];
-const F64: &[(usize, usize, usize, &CStr)] = &[
-    (64, 64, 128, c"matmul_f64_64x64"),
-    (32, 32, 64, c"matmul_f64_32x32"),
-    (16, 64, 64, c"matmul_f64_16x64"),
-    (64, 16, 64, c"matmul_f64_64x16"),
+const F64: &[Tile] = &[
+    tile(16, 64, 64, c"matmul_f64_16x64"),
+    tile(64, 16, 64, c"matmul_f64_64x16"),
+    tile(64, 64, 128, c"matmul_f64_64x64"),
+    tile(32, 32, 64, c"matmul_f64_32x32"),
 ];
-const I64: &[(usize, usize, usize, &CStr)] = &[
-    (64, 64, 128, c"matmul_i64_64x64"),
-    (32, 32, 64, c"matmul_i64_32x32"),
+const I64: &[Tile] = &[
+    tile(64, 64, 128, c"matmul_i64_64x64"),
+    tile(32, 32, 64, c"matmul_i64_32x32"),
 ];
 
-fn tiles_of(dtype: DType) -> &'static [(usize, usize, usize, &'static CStr)] {
+fn tiles_of(dtype: DType) -> &'static [Tile] {
     match dtype {
         DType::F32 => F32,
         DType::F64 => F64,
@@ -92,17 +113,16 @@ pub fn plan(dtype: DType, shape: GemmShape, a: MatrixStrides, b: MatrixStrides) 
 /// The largest tile of which there are enough, or the one that wastes least.
 fn tile_for(dtype: DType, GemmShape { batch, m, n, .. }: GemmShape) -> Kernel {
     let tiles = tiles_of(dtype);
-    let skinny = tiles.iter().find(|(rows, cols, ..)| {
-        (*rows == 16 && m <= 16 && n > 32) || (*cols == 16 && n <= 16 && m > 32)
-    });
-    let enough = |(rows, cols, ..): &&(usize, usize, usize, &CStr)| {
-        let count = m.div_ceil(*rows) * n.div_ceil(*cols) * batch;
-        m > rows / 2 && n > cols / 2 && (count >= ENOUGH_BLOCKS / 2 || *rows == 32)
+    let suits = |tile: &&Tile| match (tile.rows, tile.cols) {
+        (16, _) => m <= 16 && n > 32,
+        (_, 16) => n <= 16 && m > 32,
+        (rows, cols) => {
+            let count = m.div_ceil(rows) * n.div_ceil(cols) * batch;
+            m > rows / 2 && n > cols / 2 && (count >= ENOUGH_BLOCKS / 2 || rows == 32)
+        }
     };
-    let square = tiles.iter().filter(|(rows, cols, ..)| rows.min(cols) > &16);
-    let small = (32, 32, 64, c"");
-    let (rows, cols, ..) = skinny.or(square.clone().find(enough)).unwrap_or(&small);
-    Kernel::Tile(*rows, *cols)
+    let smallest = &tiles[tiles.len() - 1];
+    Kernel::Tile(tiles.iter().find(suits).unwrap_or(smallest))
 }
 
 impl Kernel {
@@ -114,7 +134,7 @@ impl Kernel {
     /// How many blocks compute one product, of numbers of so many bytes.
     pub(crate) fn tiles(self, m: usize, n: usize, size: usize) -> usize {
         match self {
-            Kernel::Tile(rows, cols) => m.div_ceil(rows) * n.div_ceil(cols),
+            Kernel::Tile(tile) => m.div_ceil(tile.rows) * n.div_ceil(tile.cols),
             Kernel::Dots => n.div_ceil(size),
             // Enough also for one number a thread.
             Kernel::WeightedRows => n.div_ceil(64),
@@ -128,11 +148,7 @@ impl Kernel {
 
     pub(crate) fn threads(self) -> usize {
         match self {
-            Kernel::Tile(rows, cols) => {
-                let all = [F32, F64, I64].concat();
-                let found = all.iter().find(|tile| (tile.0, tile.1) == (rows, cols));
-                found.map_or(64, |tile| tile.2)
-            }
+            Kernel::Tile(tile) => tile.threads,
             Kernel::Dots => 128,
             Kernel::WeightedRows => 64,
         }
@@ -145,12 +161,7 @@ impl Kernel {
             _ => names[2],
         };
         match self {
-            Kernel::Tile(rows, cols) => {
-                let found = tiles_of(dtype)
-                    .iter()
-                    .find(|tile| (tile.0, tile.1) == (rows, cols));
-                found.map_or(c"", |tile| tile.3)
-            }
+            Kernel::Tile(tile) => tile.name,
             Kernel::Dots => of([c"matmul_f32_dots", c"matmul_f64_dots", c"matmul_i64_dots"]),
             Kernel::WeightedRows => of([
                 c"matmul_f32_weighted_rows",
@@ -164,7 +175,7 @@ impl Kernel {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kernel {
-            Kernel::Tile(rows, cols) => write!(f, "tiles of {rows}x{cols}")?,
+            Kernel::Tile(tile) => write!(f, "tiles of {}x{}", tile.rows, tile.cols)?,
             Kernel::Dots => write!(f, "dot products")?,
             Kernel::WeightedRows => write!(f, "weighted rows")?,
         }
