@@ -3,7 +3,7 @@
 //! The line `//# NAME TARGET` starts a kernel's text; `fireclay_cuda::Library` reads it. Texts by kernel let a program give the
 //! driver those alone that it launches: the driver's compiler takes longer over a whole file than most programs run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 
 use flate2::Compression;
@@ -35,6 +35,36 @@ pub(super) fn text(compressed: &[u8]) -> Result<String, String> {
     let mut text = String::new();
     let read = GzDecoder::new(compressed).read_to_string(&mut text);
     read.map(|_| text).map_err(|error| error.to_string())
+}
+
+/// The texts of a bundle's kernels, by name and target.
+pub(super) fn texts(bundle: &str) -> BTreeMap<(&str, u32), &str> {
+    // Before the first kernel stands what the bundle was made from.
+    let texts = bundle.split("\n//# ").skip(1).filter_map(|text| {
+        let (head, body) = text.split_once('\n')?;
+        let (name, target) = head.split_once(' ')?;
+        Some(((name, target.parse().ok()?), body.trim_end()))
+    });
+    texts.collect()
+}
+
+/// The kernels of a bundle as modules, one for each target.
+pub(super) fn modules(bundle: &str) -> Result<Vec<(u32, String)>, String> {
+    let mut modules: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for ((_, target), text) in texts(bundle) {
+        let module = modules.entry(target).or_default();
+        for part in parts(text)? {
+            if module.iter().all(|known| known.text != part.text) {
+                module.push(part);
+            }
+        }
+    }
+    let joined = modules.into_iter().map(|(target, mut parts)| {
+        parts.sort_by_key(|part| part.kind);
+        let text = parts.into_iter().map(|part| part.text);
+        (target, text.collect())
+    });
+    Ok(joined.collect())
 }
 
 /// The kernels of a PTX text: the name of each, and a text of it with the declarations that it needs.
@@ -70,7 +100,7 @@ struct Part {
     text: String,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Version, target, size of addresses.
     Header,
@@ -173,7 +203,7 @@ fn parts(ptx: &str) -> Result<Vec<Part>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bundle, compressed, kernels, text};
+    use super::{bundle, compressed, kernels, modules, text, texts};
 
     const PTX: &str = "
 .version 8.0
@@ -226,6 +256,27 @@ mod tests {
             second,
             ".version 8.0\n.target sm_70\n.address_size 64\n.visible .entry second()\n{\n ret;\n}\n"
         );
+    }
+
+    #[test]
+    fn a_bundle_gives_its_kernels_back() {
+        let whole = bundle("// first", &[(70, PTX.to_owned()), (80, PTX.to_owned())]).unwrap();
+        let texts = texts(&whole);
+        let names: Vec<(&str, u32)> = texts.keys().copied().collect();
+        assert_eq!(
+            names,
+            [("first", 70), ("first", 80), ("second", 70), ("second", 80)]
+        );
+        for (name, text) in kernels(PTX).unwrap() {
+            assert_eq!(texts[&(name.as_str(), 80)], text.trim_end());
+        }
+        let modules = modules(&whole).unwrap();
+        assert_eq!((modules[0].0, modules[1].0, modules.len()), (70, 80, 2));
+        // What nothing needs is gone; the rest is there once, and is what it was.
+        let module = &modules[0].1;
+        assert_eq!(module.matches(".version").count(), 1);
+        assert_eq!(module.matches(".entry").count(), 2);
+        assert_eq!(kernels(module).unwrap(), kernels(PTX).unwrap());
     }
 
     #[test]
