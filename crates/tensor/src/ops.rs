@@ -1,6 +1,7 @@
 //! The table of ops: one file per family, one line here per file.
 
 pub mod attention;
+mod attention_cuda;
 pub mod binary;
 pub mod conv;
 pub mod copy;

@@ -1,11 +1,13 @@
-//! `scaled_dot_product_attention`: fused forward and backward, and composed of other ops where those don't reach.
+//! `scaled_dot_product_attention`: fused forward and backward on host and device, and composed of other ops where those don't reach.
 
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
 use fireclay_cpu::attention::{self, Known, Mask, Rows, Sizes};
 use smallvec::{SmallVec, smallvec};
 
+use super::attention_cuda::Problem;
 use super::float::{match_float, same_float};
 use crate::autograd::{Backward, is_grad_enabled};
+use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
@@ -67,6 +69,11 @@ impl Op for Attend {
             attention::attention(&problem, call.output(0), call.output(1)).map_err(out_of_host_memory)?;
         });
         Ok(())
+    }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let mask = (call.inputs() > 3).then_some(3);
+        self.on_device(&call, mask).forward()
     }
 
     fn saves(&self) -> Saves {
@@ -137,6 +144,16 @@ impl Attend {
             },
             causal: self.causal,
             scale: T::from_f64(self.scale),
+        }
+    }
+
+    /// The problem that kernels on a device are given; `mask` is the number of the mask's input.
+    fn on_device<'a, 'b>(&self, call: &'a CudaCall<'b>, mask: Option<usize>) -> Problem<'a, 'b> {
+        Problem {
+            call,
+            mask,
+            causal: self.causal,
+            scale: self.scale,
         }
     }
 
@@ -220,7 +237,7 @@ fn grouped(tensor: &Tensor, kv_heads: usize) -> Result<Tensor> {
     Ok(grouped)
 }
 
-fn sizes(query: &Layout, key: &Layout, value: &Layout) -> Sizes {
+pub(super) fn sizes(query: &Layout, key: &Layout, value: &Layout) -> Sizes {
     let (query, key) = (query.shape(), key.shape());
     Sizes {
         batch: query[0],
@@ -276,6 +293,11 @@ impl Op for AttendGrad {
         });
         Ok(())
     }
+
+    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
+        let mask = (call.inputs() > 6).then_some(6);
+        self.0.on_device(&call, mask).backward()
+    }
 }
 
 /// One value of each op of this file.
@@ -302,7 +324,7 @@ impl Tensor {
     /// query `[.., heads, L, E]`, with key `[.., kv_heads, S, E]` and value `[.., kv_heads, S, Ev]` it gives `[.., heads, L, Ev]`.
     ///
     /// The scores are never in memory as a whole, except where the mask wants a gradient, where the gradient is differentiated again, or
-    /// with dropout or on a device (so far). A query that sees no key gives 0.
+    /// with dropout. A query that sees no key gives 0.
     #[track_caller]
     pub fn scaled_dot_product_attention(
         &self,
@@ -333,16 +355,11 @@ impl Tensor {
             causal: options.is_causal,
             scale: options.scale.unwrap_or(1.0 / width.sqrt()),
         };
-        // On a device there is no fused kernel yet.
-        if options.dropout_p > 0.0 || !query.device().is_cpu() {
+        if options.dropout_p > 0.0 {
             let kv_heads = key.shape()[1];
             let [q, k] = [grouped(&query, kv_heads)?, grouped(&key, kv_heads)?];
             let weights = op.weights(&q, &k, mask.as_ref())?;
-            let dropped = if options.dropout_p > 0.0 {
-                weights.dropout(options.dropout_p, true)?
-            } else {
-                weights
-            };
+            let dropped = weights.dropout(options.dropout_p, true)?;
             let result = dropped.matmul(&grouped(&value, kv_heads)?)?;
             return result.reshape_to(&shape)?.to_dtype(query.dtype());
         }
