@@ -125,9 +125,13 @@ impl Problem<'_, '_> {
             [sizes.width, sizes.value_width].map(|cols| cols.next_multiple_of(STEP));
         let two = matches!(what, What::OfQuery | What::OfKey);
         let first_stays = first + if two { STEP } else { 0 } <= room;
-        let second_at = if first_stays { first } else { 0 };
-        let second_stays = two && second_at + second.max(STEP) <= room;
         let first_rows = if first_stays { first } else { STEP };
+        let second_stays = two && first_rows + second <= room;
+        // Chunks of both, which are never there together, may share their place.
+        let second_at = match first_stays || second_stays {
+            true => first_rows,
+            false => 0,
+        };
         let second_rows = match (two, second_stays) {
             (false, _) => 0,
             (true, true) => second,
