@@ -49,8 +49,8 @@ impl Module for Net {
     }
 }
 
-/// Prints the loss and the weights' bits of some steps.
-fn train(device: Device) -> Result<()> {
+/// The bits of the loss and the weights after each of some steps.
+fn train(device: Device) -> Result<Vec<u64>> {
     manual_seed(9);
     let net = Net {
         conv: Conv2d::new(1, 6, 3)?,
@@ -59,7 +59,8 @@ fn train(device: Device) -> Result<()> {
     };
     net.to(device)?;
     let mut optimizer = AdamW::new(net.parameters(), AdamWOptions::default())?;
-    for step in 0..4 {
+    let mut digests = Vec::new();
+    for _ in 0..4 {
         let images = Tensor::rand(&[32, 1, 8, 8], "cpu")?.to(device)?;
         let labels = Tensor::randint(0, 5, &[32], "cpu")?.to(device)?;
         optimizer.zero_grad();
@@ -68,9 +69,9 @@ fn train(device: Device) -> Result<()> {
         optimizer.step()?;
         let mut all = vec![loss.detach()];
         all.extend(net.parameters().iter().map(|one| one.tensor().detach()));
-        println!("{MARK}step {step}: {}", digest(&all)?);
+        digests.push(digest(&all)?);
     }
-    Ok(())
+    Ok(digests)
 }
 
 /// One schedule; started by the test below, a process for each.
@@ -88,7 +89,9 @@ fn one_schedule() {
             println!("{MARK}{}, sample {number}, {dtype}: {what}", sample.op);
         }
     }
-    train(device).unwrap();
+    for (step, digest) in train(device).unwrap().into_iter().enumerate() {
+        println!("{MARK}step {step}: {digest}");
+    }
     surface::synchronize(device).unwrap();
 }
 
