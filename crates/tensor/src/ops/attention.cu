@@ -378,10 +378,7 @@ template <class T> __device__ inline Pack<T, WIDE<T>> mask_pack(const Attention&
 
 // As `mask_pack`, of one key.
 template <class T> __device__ inline T mask_number(const Attention& p, i64 at) {
-    if (!p.mask_keeps) {
-        return ((const T*)p.mask)[at];
-    }
-    return ((const unsigned char*)p.mask)[at] ? T(0) : Limits<T>::lowest();
+    return !p.mask_keeps ? ((const T*)p.mask)[at] : ((const unsigned char*)p.mask)[at] ? T(0) : Limits<T>::lowest();
 }
 
 // Writes scores to shared memory, `[other][own]`, of products of queries and keys from `query` and `key` on; those that don't
@@ -445,6 +442,19 @@ __device__ inline void put_scores(
     }
 }
 
+// Stores neighbours at once. In so many words, since the compiler makes single stores of a structure's, where those are near.
+__device__ inline void put_pack(float* to, const float* from) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
+                 : "memory");
+}
+__device__ inline void put_pack(double* to, const double* from) {
+    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(from[0]), "d"(from[1]) : "memory");
+}
+template <class S> __device__ inline void put_pack(S* to, const S* from) {
+    const u64 low = from[0].bits | (u32)from[1].bits << 16, high = from[2].bits | (u32)from[3].bits << 16;
+    *(u64*)to = low | high << 32;
+}
+
 // Writes f(row, number) for the result's columns from `first` on to rows of `cols` columns, of which `rows` exist.
 template <class S, int BLOCKS, class T, class Function>
 __device__ inline void put_result(
@@ -454,30 +464,24 @@ __device__ inline void put_result(
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         const int row = share.own_row(j);
-        if (row >= rows) {
-            continue;
-        }
 #pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
+        for (int at = 0; at < 4 / WIDE<T> * BLOCKS; ++at) {
+            const int block = at % BLOCKS, pack = at / BLOCKS;
+            const i64 col = first + block * COLUMNS + share.other + share.other_pack(pack);
+            if (row >= rows || col >= cols) {
+                continue;
+            }
+            S* to = out + row * cols + col;
+            S from[WIDE<T>];
 #pragma unroll
-            for (int pack = 0; pack < 4 / WIDE<T>; ++pack) {
-                const i64 col = first + block * COLUMNS + share.other + share.other_pack(pack);
-                Pack<S, WIDE<T>> numbers;
-#pragma unroll
-                for (int i = 0; i < WIDE<T>; ++i) {
-                    numbers.x[i] = narrow<S>(f(row, sums[j][block][pack * WIDE<T> + i]));
+            for (int i = 0; i < WIDE<T>; ++i) {
+                from[i] = narrow<S>(f(row, sums[j][block][pack * WIDE<T> + i]));
+                if (!wide && col + i < cols) {
+                    to[i] = from[i];
                 }
-                S* to = out + row * cols + col;
-                if (wide && col < cols) {
-                    *(Pack<S, WIDE<T>>*)to = numbers;
-                } else {
-#pragma unroll
-                    for (int i = 0; i < WIDE<T>; ++i) {
-                        if (col + i < cols) {
-                            to[i] = numbers.x[i];
-                        }
-                    }
-                }
+            }
+            if (wide) {
+                put_pack(to, from);
             }
         }
     }

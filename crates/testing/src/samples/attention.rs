@@ -8,6 +8,7 @@ const OP: &str = "scaled_dot_product_attention";
 
 pub(super) fn add(list: &mut List) {
     plain(list);
+    tiled(list);
     masked(list);
     let inputs = operands(list, &[2, 3, 4], &[2, 5, 4], 3);
     list.add(OP, inputs, |x| {
@@ -65,6 +66,19 @@ fn plain(list: &mut List) {
             x[0].scaled_dot_product_attention(&x[1], &x[2], options)
         });
     }
+}
+
+/// Several tiles of queries and of keys, more columns than a block has.
+fn tiled(list: &mut List) {
+    let inputs = operands(list, &[1, 2, 50, 5], &[1, 1, 67, 5], 66);
+    list.add_large(OP, inputs, |x| {
+        let options = Attention {
+            is_causal: true,
+            enable_gqa: true,
+            ..Attention::default()
+        };
+        x[0].scaled_dot_product_attention(&x[1], &x[2], options)
+    });
 }
 
 fn masked(list: &mut List) {
