@@ -19,13 +19,17 @@ fn norms(list: &mut List) {
     list.add("group_norm", vec![images], |x| {
         x[0].group_norm(2, None, None, 1e-5)
     });
-    // A lane's rest, rows of a block of threads, rows of several of its blocks; rows that start at odd places.
+    // A lane's rest, rows of a warp and of blocks of both sizes, rows of several of its blocks; rows that start at odd places; more
+    // rows than are added up at once, and than a device works on at once.
     for (rows, cols) in [
         (35, 7),
         (2, 256),
         (3, 1),
         (1, 301),
         (18, 530),
+        (26, 770),
+        (2, 1026),
+        (8193, 3),
         (2, 4099),
         (0, 5),
         (3, 0),
