@@ -166,11 +166,13 @@ const FEW_TAPS: usize = 9;
 const STORED_NUMEL: usize = 1 << 24;
 
 /// Threads of a block that computes one result of a group at a tile of points, the points and bytes of shared memory that it has
-/// room for, and the widest tile.
+/// room for, and the width of the widest tile.
 const TILE_THREADS: usize = 256;
 const TILE_POINTS: usize = 1024;
 const TILE_SHARED: usize = 40 << 10;
 const WIDEST_TILE: usize = 64;
+/// With fewer points an image is left to single threads.
+const FEWEST_POINTS: usize = 32;
 
 /// How points are shared out to blocks.
 struct PointTile {
@@ -332,11 +334,11 @@ impl<'a, 'b> OnDevice<'a, 'b> {
         }
     }
 
-    /// How points of the grid are shared out to blocks where a group has one result; None if there are no channels, or if what a
-    /// tile sees of the source doesn't fit into shared memory.
+    /// How points of the grid are shared out to blocks where a group has one result; None if there are no channels, if an image has
+    /// too few points for a block, or if what a tile sees of the source doesn't fit into shared memory.
     fn tile(&self, backward: bool, grid: [usize; 2]) -> Option<PointTile> {
         let shape = &self.shape;
-        if shape.in_channels == 0 || shape.out_channels == 0 || grid.contains(&0) {
+        if shape.in_channels == 0 || grid[0] * grid[1] < FEWEST_POINTS {
             return None;
         }
         // Of a dimension: steps between points, taps, and how far the last is from the first.

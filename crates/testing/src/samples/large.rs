@@ -9,6 +9,7 @@ pub(super) fn add(list: &mut List) {
     softmax(list);
     losses(list);
     sorted(list);
+    apart(list);
     placed(list);
 }
 
@@ -146,6 +147,19 @@ fn sorted(list: &mut List) {
         list.add_stepped("cumsum", vec![whole.clone()], |x| x[0].cumsum(-1));
         list.add_stepped("cumprod", vec![whole], |x| x[0].cumprod(-1));
     }
+}
+
+/// A run of which all lies between two neighbours of the other.
+fn apart(list: &mut List) {
+    let numbers: Vec<f64> = (0..8192)
+        .map(|at| match (at < 4096, at % 2) {
+            (true, 0) => -10.0,
+            (true, _) => 10.0,
+            (false, _) => list.draw.number(-2.0, 2.0),
+        })
+        .collect();
+    let x = Tensor::from_slice(&numbers, &[1, 8192], "cpu").expect("as many as the shape has");
+    list.add_stepped("argsort", vec![x], |x| x[0].argsort(-1, false));
 }
 
 fn placed(list: &mut List) {
