@@ -310,6 +310,19 @@ fn sums_of_formulas_give_the_bits_of_the_host() {
     }
 }
 
+/// So many wide rows that a block takes several.
+#[test]
+fn norms_of_many_wide_rows_have_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(21);
+    let [x, weight, bias] = [&[1025, 784][..], &[784], &[784]]
+        .map(|shape| numbers(&mut draw, shape).to_dtype(DType::F32).unwrap());
+    let norm = |x: &[Tensor]| x[0].layer_norm(&[784], Some(&x[1]), Some(&x[2]), 1e-5);
+    let inputs = [x, weight, bias];
+    let got = norm(&moved(&inputs, device)).unwrap().cpu().unwrap();
+    assert!(same_bits(&got, &norm(&inputs).unwrap()));
+}
+
 #[test]
 fn random_numbers_are_those_of_the_host() {
     let device = virtual_cuda();
