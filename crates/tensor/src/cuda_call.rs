@@ -363,6 +363,11 @@ impl<'a> CudaCall<'a> {
         }
     }
 
+    /// The op's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// How many inputs there are.
     pub fn inputs(&self) -> usize {
         self.inputs.len()

@@ -8,7 +8,7 @@ use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor};
 use fireclay_testing::compare::{Tolerance, matches, same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
 use fireclay_testing::draw::{Draw, Form};
-use fireclay_testing::samples::{Sample, samples};
+use fireclay_testing::samples::samples;
 
 /// Ops that have no CUDA kernel yet.
 const NOT_YET: &[&str] = &[];
@@ -16,34 +16,6 @@ const NOT_YET: &[&str] = &[];
 /// Ops whose sums have another order on the device than on the host in some forms: the gradient of a convolution's weight where a
 /// group has one output channel, and attention, which is composed of other ops there.
 const OTHER_ORDER: &[&str] = &["conv2d", "scaled_dot_product_attention"];
-
-/// The result, and the gradients of the inputs that want some.
-fn run(sample: &Sample, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let result = (sample.call)(inputs)?;
-    let mut all = vec![result.detach()];
-    if result.requires_grad() {
-        result.sum_all()?.backward()?;
-        all.extend(inputs.iter().filter_map(Tensor::grad));
-    }
-    Ok(all)
-}
-
-fn formed(sample: &Sample, form: Form, dtype: DType) -> Vec<Tensor> {
-    let each = sample.inputs.iter().map(|x| {
-        let floating = x.dtype() == DType::F64;
-        let x = if floating {
-            x.to_dtype(dtype).expect("a cast")
-        } else {
-            x.clone()
-        };
-        let x = form.of(&x).detach();
-        if floating && sample.differentiable {
-            x.requires_grad_(true).expect("a leaf of a floating dtype");
-        }
-        x
-    });
-    each.collect()
-}
 
 #[test]
 fn every_op_gives_the_bits_of_the_host() {
@@ -53,10 +25,10 @@ fn every_op_gives_the_bits_of_the_host() {
     for sample in samples() {
         for form in Form::ALL {
             for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-                let inputs = formed(&sample, form, dtype);
+                let inputs = sample.formed(dtype, |x| form.of(x));
                 let on_device = moved(&inputs, device);
                 let what = format!("{} {form:?} {dtype}", sample.op);
-                match (run(&sample, &on_device), run(&sample, &inputs)) {
+                match (sample.run(&on_device), sample.run(&inputs)) {
                     (Err(Error::NoKernel { op, device: at, .. }), Ok(_)) => {
                         assert_eq!(at, device, "{what}");
                         missing.insert(op);
