@@ -47,6 +47,22 @@ template <class T, int N> struct alignas(sizeof(T) * N) Pack {
     T x[N];
 };
 
+// Stores them by one instruction: left to itself the compiler takes several, each of which touches every sector.
+template <class T, int N> __device__ inline void store_at_once(T* to, const Pack<T, N>& numbers) {
+    if constexpr (sizeof(numbers) == 16) {
+        u32 x[4];
+        __builtin_memcpy(x, &numbers, 16);
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                     : "memory");
+    } else if constexpr (sizeof(numbers) == 8) {
+        u32 x[2];
+        __builtin_memcpy(x, &numbers, 8);
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
+    } else {
+        *(Pack<T, N>*)to = numbers;
+    }
+}
+
 // What a block computes. Blocks that run at the same time share rows of A and columns of B: eight tiles one below the other
 // come first.
 struct Place {
@@ -73,7 +89,7 @@ template <class T> __device__ inline T finished(const Product& p, typename Compu
 // Writes N neighbouring numbers of a row of `to`, or those of them that lie before column `end`.
 template <class T, int N> __device__ inline void store(T* to, const Pack<T, N>& numbers, i64 col, i64 end, bool wide) {
     if (wide && col + N <= end) {
-        *(Pack<T, N>*)to = numbers;
+        store_at_once(to, numbers);
         return;
     }
 #pragma unroll

@@ -304,8 +304,8 @@ impl Op for Linear {
         let grad = context.grad_output();
         let out = context.input_shape(1)[0];
         let rows = |tensor: &Tensor, width: usize| {
-            let count = tensor.numel().checked_div(width).unwrap_or(0);
-            tensor.reshape_to(&Shape::new(&[count, width]))
+            let (_, outer) = tensor.shape().split_last().expect("it has rows");
+            tensor.reshape_to(&Shape::new(&[outer.iter().product(), width]))
         };
         let mut grads: Grads = smallvec![None; context.inputs()];
         if context.needs(0) {
@@ -332,14 +332,14 @@ impl Op for Linear {
 }
 
 /// Matrices whose rows or columns are contiguous: kernels of devices load neighbours together.
-fn in_lines(matrices: &Tensor) -> Result<Tensor> {
+fn in_lines(matrices: Tensor) -> Result<Tensor> {
     let (shape, strides) = (matrices.shape(), matrices.strides());
     let ndim = matrices.ndim();
     let lies_apart = |dim: usize| shape[dim] > 1 && strides[dim] != 1;
-    if matrices.device().is_cpu() || !(lies_apart(ndim - 2) && lies_apart(ndim - 1)) {
-        return Ok(matrices.clone());
+    match lies_apart(ndim - 2) && lies_apart(ndim - 1) {
+        true => matrices.contiguous(),
+        false => Ok(matrices),
     }
-    matrices.contiguous()
 }
 
 /// One value of each op of this file.
@@ -368,11 +368,17 @@ impl Tensor {
         }
         let a = match self.ndim() {
             1 => self.unsqueeze(0)?,
-            _ => in_lines(self)?,
+            _ => self.clone(),
         };
         let b = match other.ndim() {
             1 => other.unsqueeze(1)?,
-            _ => in_lines(other)?,
+            _ => other.clone(),
+        };
+        // The order of a sum of products with a vector depends on how the matrix lies.
+        let is_of_matrices = a.shape()[a.ndim() - 2] > 1 && b.shape()[b.ndim() - 1] > 1;
+        let (a, b) = match is_of_matrices && !self.device().is_cpu() {
+            true => (in_lines(a)?, in_lines(b)?),
+            false => (a, b),
         };
         let product = dispatch::call_one(Matmul, &[&a, &b])?;
         let product = if other.ndim() == 1 {

@@ -306,13 +306,13 @@ template <class T, int ROWS, int COLS, int WARPS_M, int WARPS_N, bool A_ROWS, bo
                 for (int id = threadIdx.x; id < ROWS * SideC::CHUNKS; id += THREADS) {
                     const int at_row = id / SideC::CHUNKS, chunk = id % SideC::CHUNKS;
                     if (at_row < rows && chunk * 8 < cols) {
-                        u32 x[4];
+                        Pack<u32, 4> words;
                         const u32 from = shared + SideC::place(at_row, chunk);
                         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                                     : "=r"(words.x[0]), "=r"(words.x[1]), "=r"(words.x[2]), "=r"(words.x[3])
                                      : "r"(from)
                                      : "memory");
-                        *(Pack<u32, 4>*)&c[at_row * p.n + chunk * 8] = {x[0], x[1], x[2], x[3]};
+                        store_at_once((u32*)&c[at_row * p.n + chunk * 8], words);
                     }
                 }
             } else {

@@ -237,10 +237,7 @@ fn mma_plan(dtype: DType, tiles: &'static [Tile], shape: GemmShape) -> Plan {
         let blocks = count(tile).saturating_mul(most_splits);
         m > tile.rows / 2 && n > tile.cols / 2 && blocks >= ENOUGH_BLOCKS / 2
     };
-    let tile = tiles
-        .iter()
-        .find(suits)
-        .unwrap_or(&tiles[tiles.len() - 1]);
+    let tile = tiles.iter().find(suits).unwrap_or(&tiles[tiles.len() - 1]);
     let splits = (ENOUGH_BLOCKS / count(tile).max(1)).clamp(1, most_splits);
     let depth = match splits {
         1 => k.max(1),
