@@ -49,14 +49,18 @@ template <class T, int N> struct alignas(sizeof(T) * N) Pack {
 
 // Stores them by one instruction: left to itself the compiler takes several, each of which touches every sector.
 template <class T, int N> __device__ inline void store_at_once(T* to, const Pack<T, N>& numbers) {
-    if constexpr (sizeof(numbers) == 16) {
+    if constexpr (sizeof(T) == 8 && N == 2) {
+        u64 x[2];
+        memcpy(x, &numbers, 16);
+        asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(x[0]), "l"(x[1]) : "memory");
+    } else if constexpr (sizeof(numbers) == 16) {
         u32 x[4];
-        __builtin_memcpy(x, &numbers, 16);
+        memcpy(x, &numbers, 16);
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                      : "memory");
     } else if constexpr (sizeof(numbers) == 8) {
         u32 x[2];
-        __builtin_memcpy(x, &numbers, 8);
+        memcpy(x, &numbers, 8);
         asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
     } else {
         *(Pack<T, N>*)to = numbers;
