@@ -17,7 +17,7 @@ const NOT_YET: &[&str] = &[];
 /// Ops whose sums have another order on the device than on the host in some forms, and how far results may be apart: the gradient
 /// of a convolution's weight where a group has one output channel; attention, which is composed of other ops there; and products of
 /// 16-bit floats, which tensor cores sum.
-const OTHER_ORDER: &[(&str, fn(DType) -> Option<Tolerance>)] = &[
+const OTHER_ORDER: &[(&str, Allowed)] = &[
     ("conv2d", |_| Some(Tolerance::new(1e-2, 1e-2))),
     ("scaled_dot_product_attention", |_| {
         Some(Tolerance::new(1e-2, 1e-2))
@@ -26,6 +26,9 @@ const OTHER_ORDER: &[(&str, fn(DType) -> Option<Tolerance>)] = &[
     ("dot", of_sixteen_bits),
     ("linear", of_sixteen_bits),
 ];
+
+/// The tolerance for a dtype, if it needs one.
+type Allowed = fn(DType) -> Option<Tolerance>;
 
 /// Sums of k products in f32 on both sides, each off by k units of what was added, are rounded once: where they lie on two sides
 /// of a middle, to neighbours. Samples have k up to 4 and numbers below 4.
