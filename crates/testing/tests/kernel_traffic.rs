@@ -482,6 +482,8 @@ fn attention_backward(device: Device, dtype: DType, is_causal: bool) -> Result<C
         let state = 2 * (ROWS + 2 * ROWS + 3 * seen) * 4;
         numbers * dtype.size() + state
     })
+}
+
 /// A batch of products that tiles of so many rows and columns compute, several blocks of them sharing a sum: what they read, and
 /// what they write, parts of sums twice. Matrices lie by rows (n) or by columns (t).
 fn product(

@@ -70,7 +70,11 @@ fn plain(list: &mut List) {
 
 /// Several tiles of queries and of keys, more columns than a block has.
 fn tiled(list: &mut List) {
-    let inputs = operands(list, &[1, 2, 50, 5], &[1, 1, 67, 5], 66);
+    let inputs = vec![
+        list.many(&[1, 2, 50, 5]),
+        list.many(&[1, 1, 67, 5]),
+        list.many(&[1, 1, 67, 66]),
+    ];
     list.add_large(OP, inputs, |x| {
         let options = Attention {
             is_causal: true,
