@@ -43,18 +43,19 @@ fn it_learns_to_count_and_writes_it() {
     let (text, out) = (folder.path().join("text"), folder.path().join("out"));
     write_text(&text);
     let run = |out: &Path, more: &str| {
-        let flags = format!("{SMALL} --epochs 2 --device cpu {more}");
+        // After two epochs it depends on the seed whether it has learned it (0.10 to 0.42); after four not.
+        let flags = format!("{SMALL} --epochs 4 --device cpu {more}");
         succeed(train(&text, out, &flags))
     };
     let (stdout, stderr) = run(&out, "--workers 0 --threads 1");
-    for mention in ["passages", "device cpu", "samples.txt", "epoch  2/2"] {
+    for mention in ["passages", "device cpu", "samples.txt", "epoch  4/4"] {
         assert!(stderr.contains(mention), "{mention}: {stderr}");
     }
     // One of ten digits has to be guessed in the first line; after it nothing.
     assert!(loss(&stdout) < 0.5, "{stdout}");
     let samples = fs::read_to_string(out.join("samples.txt")).unwrap();
     assert!(stderr.contains(samples.lines().last().unwrap()));
-    let last = samples.split("--- after epoch 2 ---\n").nth(1).unwrap();
+    let last = samples.split("--- after epoch 4 ---\n").nth(1).unwrap();
     let lines: Vec<&str> = last.lines().collect();
     let right = lines.iter().filter(|line| {
         let (one, next) = line.split_once(" and ").unwrap_or_default();
