@@ -38,7 +38,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let device = arguments::device(&request.device, || Device::Cpu)?;
     arguments::set_threads(request.threads);
     fireclay::manual_seed(0);
-    let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list);
+    let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list, device);
     op_loads::run(&mut stopwatch, device)?;
     network_loads::run(&mut stopwatch, device)?;
     if stopwatch.met() == 0 {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use fireclay::Result;
+use fireclay::{Device, Error, Result, cuda};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -16,16 +16,18 @@ pub(crate) struct Stopwatch {
     only: String,
     seconds: f64,
     list: bool,
+    device: Device,
     met: usize,
 }
 
 impl Stopwatch {
-    /// For workloads whose names begin with `only`, each measured for `seconds`; with `list`, names only.
-    pub(crate) fn new(only: &str, seconds: f64, list: bool) -> Stopwatch {
+    /// For workloads on `device` whose names begin with `only`, each measured for `seconds`; with `list`, names only.
+    pub(crate) fn new(only: &str, seconds: f64, list: bool, device: Device) -> Stopwatch {
         Stopwatch {
             only: only.to_owned(),
             seconds,
             list,
+            device,
             met: 0,
         }
     }
@@ -41,7 +43,8 @@ impl Stopwatch {
     }
 
     /// Measures a workload: two calls for warming up, then runs of `inner` calls until the time is over, at least 5 and at
-    /// most 400. What a call returns is dropped within its time.
+    /// most 400. What a call returns is dropped within its time. A device is waited for before the clock is read. A workload
+    /// that the device has no kernel for is a line that says so.
     pub(crate) fn measure<R>(
         &mut self,
         name: &str,
@@ -51,8 +54,15 @@ impl Stopwatch {
         if !self.begin(name)? {
             return Ok(());
         }
-        drop(call()?);
-        drop(call()?);
+        for _ in 0..2 {
+            match call() {
+                Err(error @ Error::NoKernel { .. }) => {
+                    return print(name, &[("not_yet", json!(error.to_string().lines().next()))]);
+                }
+                result => drop(result?),
+            }
+        }
+        self.wait()?;
         let mut times = Vec::new();
         let start = Instant::now();
         while (start.elapsed().as_secs_f64() < self.seconds || times.len() < RUNS.start)
@@ -62,6 +72,7 @@ impl Stopwatch {
             for _ in 0..inner {
                 drop(call()?);
             }
+            self.wait()?;
             times.push(run.elapsed().as_secs_f64() * 1e3 / inner as f64);
         }
         times.sort_by(f64::total_cmp);
@@ -73,6 +84,14 @@ impl Stopwatch {
                 ("n", json!(times.len())),
             ],
         )
+    }
+
+    /// Until the device has done all of its work.
+    fn wait(&self) -> Result<()> {
+        match self.device {
+            Device::Cpu => Ok(()),
+            device => cuda::synchronize(device),
+        }
     }
 
     /// A workload that cannot be run yet, and what it needs.
@@ -134,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_call_is_warmed_up_and_counted() {
-        let mut stopwatch = Stopwatch::new("a/", 0.0, false);
+        let mut stopwatch = Stopwatch::new("a/", 0.0, false, Device::Cpu);
         let mut calls = 0;
         let mut count = || {
             calls += 1;

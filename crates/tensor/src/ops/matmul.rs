@@ -2,6 +2,7 @@
 
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
 use fireclay_cpu::gemm::{self, Epilogue, GemmShape, MatrixStrides, gemm};
+use fireclay_cuda::vendor::{Matrix, Product};
 use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
@@ -29,6 +30,14 @@ fn product_on_device(
     c: usize,
 ) -> Result<()> {
     let dtype = call.dtype(0);
+    let [of_a, of_b] =
+        [a_strides, b_strides].map(|MatrixStrides { batch, row, col }| Matrix { batch, row, col });
+    #[rustfmt::skip]
+    let product = Product { dtype, tf32: false, batch, m, n, k, a: of_a, b: of_b };
+    // SAFETY: the operands have these sizes along these strides from these places on.
+    if unsafe { call.product_by_vendor(&product, [a, b, c]) }? {
+        return Ok(());
+    }
     let kernel = match dtype {
         DType::I64 => c"matmul_i64",
         dtype => call.of_float(dtype, [c"matmul_f32", c"matmul_f64"])?,
