@@ -2,9 +2,7 @@
 //! the interface states them, records the calls, and reads and writes device memory by two functions that a test gives it.
 #![expect(
     missing_docs,
-    non_snake_case,
     clippy::missing_safety_doc,
-    clippy::too_many_arguments,
     reason = "the functions of a C interface"
 )]
 
@@ -21,6 +19,7 @@ const NOT_SUPPORTED: c_int = 15;
 /// A size that no algorithm is proposed for.
 const REFUSED_SIZE: u64 = 13;
 const WORKSPACE: usize = 4096;
+const HANDLE: usize = 4321;
 
 static CALLS: Mutex<String> = Mutex::new(String::new());
 static MEMORY: Mutex<Option<(Copy2, Copy2)>> = Mutex::new(None);
@@ -129,7 +128,7 @@ pub extern "C" fn cublasLtGetVersion() -> usize {
 pub unsafe extern "C" fn cublasLtCreate(handle: *mut *mut c_void) -> c_int {
     record("create".to_owned());
     // SAFETY: the caller gives room for a pointer.
-    unsafe { *handle = 1 as *mut c_void };
+    unsafe { *handle = std::ptr::without_provenance_mut(HANDLE) };
     0
 }
 
@@ -295,7 +294,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     unsafe {
         let [a, b, c, d] = [a, b, c, d].map(|layout| *layout.cast::<Layout>());
         let problem = match problem(*desc.cast::<Desc>(), a, b, c, d) {
-            Ok(problem) if handle as usize == 1 && asked == 1 => problem,
+            Ok(problem) if handle.addr() == HANDLE && asked == 1 => problem,
             Ok(_) => return refuse("the handle, or how many are asked for"),
             Err(why) => return refuse(&why),
         };
@@ -413,7 +412,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
             _ => f64::from(scalar.cast::<f32>().read()),
         }
     });
-    let whole = handle as usize == 1 && algorithm == [7; 8] && scalars == [1.0, 0.0];
+    let whole = handle.addr() == HANDLE && algorithm == [7; 8] && scalars == [1.0, 0.0];
     if !whole || c != d || stream.is_null() || workspace == 0 || workspace_bytes != WORKSPACE {
         return refuse("handle, algorithm, scalars, result, stream or workspace");
     }

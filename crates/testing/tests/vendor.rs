@@ -287,7 +287,10 @@ fn with_the_stand_in() {
         );
     }
     let leaf = x.to(device).unwrap().requires_grad_(true).unwrap();
+    // The gradient of the sum alone would be one number, repeated.
     leaf.matmul(&there[1].transpose(0, 1).unwrap())
+        .unwrap()
+        .square()
         .unwrap()
         .sum_all()
         .unwrap()

@@ -105,7 +105,10 @@ fn pointwise(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
             ((&x * &y + &x).tanh() * 0.5 + 1.0).relu().eval()
         })?;
     }
-    let names = ["pointwise/transpose_copy_3000", "pointwise/broadcast_add_3000"];
+    let names = [
+        "pointwise/transpose_copy_3000",
+        "pointwise/broadcast_add_3000",
+    ];
     if stopwatch.wants_any(&names) {
         let t = Tensor::randn(&[3000, 3000], device)?;
         stopwatch.measure(names[0], 1, || t.t()?.contiguous())?;

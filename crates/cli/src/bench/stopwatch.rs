@@ -57,7 +57,10 @@ impl Stopwatch {
         for _ in 0..2 {
             match call() {
                 Err(error @ Error::NoKernel { .. }) => {
-                    return print(name, &[("not_yet", json!(error.to_string().lines().next()))]);
+                    return print(
+                        name,
+                        &[("not_yet", json!(error.to_string().lines().next()))],
+                    );
                 }
                 result => drop(result?),
             }
