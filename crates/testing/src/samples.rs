@@ -12,7 +12,7 @@ mod weighted;
 
 use std::rc::Rc;
 
-use fireclay_tensor::{Result, Tensor};
+use fireclay_tensor::{DType, Result, Tensor};
 
 use crate::draw::Draw;
 
@@ -32,6 +32,40 @@ pub struct Sample {
     pub differentiable: bool,
     /// Whether it is too large for derivatives to be taken number by number.
     pub large: bool,
+}
+
+impl Sample {
+    /// The inputs, laid out as `form` does it, the floating ones in a dtype and as leaves that want gradients where the op has some.
+    ///
+    /// # Panics
+    /// If there is no memory for them.
+    pub fn formed(&self, dtype: DType, form: impl Fn(&Tensor) -> Tensor) -> Vec<Tensor> {
+        let each = self.inputs.iter().map(|x| {
+            let floating = x.dtype() == DType::F64;
+            let x = if floating {
+                x.to_dtype(dtype).expect("a cast")
+            } else {
+                x.clone()
+            };
+            let x = form(&x).detach();
+            if floating && self.differentiable {
+                x.requires_grad_(true).expect("a leaf of a floating dtype");
+            }
+            x
+        });
+        each.collect()
+    }
+
+    /// The result of the call, and the gradients of the inputs that want some.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let result = (self.call)(inputs)?;
+        let mut all = vec![result.detach()];
+        if result.requires_grad() {
+            result.sum_all()?.backward()?;
+            all.extend(inputs.iter().filter_map(Tensor::grad));
+        }
+        Ok(all)
+    }
 }
 
 /// Samples of every op, the same at each call.

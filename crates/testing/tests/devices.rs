@@ -5,96 +5,24 @@ use std::collections::BTreeSet;
 use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
 use fireclay_tensor::ops::matmul::plan;
 use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor};
-use fireclay_testing::compare::{Tolerance, matches, same_bits, same_numbers};
+use fireclay_testing::agreement::check;
+use fireclay_testing::compare::{same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
-use fireclay_testing::draw::{Draw, Form};
-use fireclay_testing::samples::{Sample, samples};
+use fireclay_testing::draw::Draw;
+use fireclay_testing::samples::samples;
 
 /// Ops that have no CUDA kernel yet.
 const NOT_YET: &[&str] = &[];
 
-/// Ops whose sums have another order on the device than on the host in some forms: the gradient of a convolution's weight where a
-/// group has one output channel, and attention, which is composed of other ops there.
-const OTHER_ORDER: &[&str] = &["conv2d", "scaled_dot_product_attention"];
-
-/// The result, and the gradients of the inputs that want some.
-fn run(sample: &Sample, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let result = (sample.call)(inputs)?;
-    let mut all = vec![result.detach()];
-    if result.requires_grad() {
-        result.sum_all()?.backward()?;
-        all.extend(inputs.iter().filter_map(Tensor::grad));
-    }
-    Ok(all)
-}
-
-fn formed(sample: &Sample, form: Form, dtype: DType) -> Vec<Tensor> {
-    let each = sample.inputs.iter().map(|x| {
-        let floating = x.dtype() == DType::F64;
-        let x = if floating {
-            x.to_dtype(dtype).expect("a cast")
-        } else {
-            x.clone()
-        };
-        let x = form.of(&x).detach();
-        if floating && sample.differentiable {
-            x.requires_grad_(true).expect("a leaf of a floating dtype");
-        }
-        x
-    });
-    each.collect()
-}
-
 #[test]
 fn every_op_gives_the_bits_of_the_host() {
-    let device = virtual_cuda();
-    let (mut failures, mut missing) = (Vec::new(), BTreeSet::new());
-    let mut compared = 0;
-    for sample in samples() {
-        for form in Form::ALL {
-            for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-                let inputs = formed(&sample, form, dtype);
-                let on_device = moved(&inputs, device);
-                let what = format!("{} {form:?} {dtype}", sample.op);
-                match (run(&sample, &on_device), run(&sample, &inputs)) {
-                    (Err(Error::NoKernel { op, device: at, .. }), Ok(_)) => {
-                        assert_eq!(at, device, "{what}");
-                        missing.insert(op);
-                    }
-                    (Ok(got), Ok(want)) => {
-                        compared += 1;
-                        assert_eq!(got.len(), want.len(), "{what}");
-                        for (number, (got, want)) in got.iter().zip(&want).enumerate() {
-                            assert_eq!(got.device(), device, "{what}");
-                            let got = got.cpu().expect("a move");
-                            let close = OTHER_ORDER.contains(&sample.op)
-                                && matches(&got, want, Tolerance::new(1e-2, 1e-2)).is_ok();
-                            if !same_numbers(&got, want) && !close {
-                                failures.push(format!("{what}, result {number}: {got} but {want}"));
-                            }
-                        }
-                    }
-                    (Err(got), Err(want)) => {
-                        assert_eq!(
-                            std::mem::discriminant(&got),
-                            std::mem::discriminant(&want),
-                            "{what}: {got}\nbut {want}"
-                        );
-                    }
-                    (got, want) => failures.push(format!("{what}: {got:?} but {want:?}")),
-                }
-            }
-        }
-    }
-    println!("{compared} calls compared");
-    assert!(
-        failures.is_empty(),
-        "{} differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    let findings = check(&samples(), virtual_cuda(), None, &mut |_, _, _| {});
+    println!("{}", findings.table());
+    let failures: Vec<&String> = findings.failures().collect();
+    assert!(failures.is_empty(), "{} differ, see above", failures.len());
+    assert_eq!(findings.gone, None);
     let not_yet: BTreeSet<&str> = NOT_YET.iter().copied().collect();
-    assert_eq!(missing, not_yet, "ops without a kernel");
+    assert_eq!(findings.no_kernel(), not_yet, "ops without a kernel");
 }
 
 /// Numbers from -2 to 2, as many as it takes.

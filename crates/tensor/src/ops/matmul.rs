@@ -4,6 +4,7 @@ pub mod plan;
 
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
 use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
+use fireclay_cuda::vendor::{Matrix, Product};
 use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
@@ -47,6 +48,14 @@ fn product_on_device(
     let dtype = call.dtype(0);
     if !matches!(dtype, DType::F32 | DType::F64 | DType::I64) {
         return Err(call.no_kernel());
+    }
+    let [of_a, of_b] =
+        [a_strides, b_strides].map(|MatrixStrides { batch, row, col }| Matrix { batch, row, col });
+    #[rustfmt::skip]
+    let product = Product { dtype, tf32: false, batch, m, n, k, a: of_a, b: of_b };
+    // SAFETY: the operands have these sizes along these strides from these places on.
+    if unsafe { call.product_by_vendor(&product, [a, b, c]) }? {
+        return Ok(());
     }
     // As on the host: many rows with one matrix are one tall product.
     if batch > 1 && b_strides.batch == 0 && a_strides.batch == m * a_strides.row {
