@@ -125,7 +125,7 @@ fn xavier_std(op: &'static str, tensor: &Tensor, gain: f64) -> Result<f64> {
 }
 
 /// 0 for a layer without inputs, which has nothing to fill.
-fn inverse_sqrt(fan: usize) -> f64 {
+pub(crate) fn inverse_sqrt(fan: usize) -> f64 {
     if fan == 0 {
         0.0
     } else {

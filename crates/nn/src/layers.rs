@@ -11,6 +11,7 @@ mod identity;
 mod layer_norm;
 mod linear;
 mod pooling;
+mod recurrent_cell;
 mod rms_norm;
 mod sequential;
 mod size;
@@ -29,6 +30,9 @@ pub use identity::Identity;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use recurrent_cell::{
+    GRUCell, LSTMCell, RNNCell, RNNCellConfig, RNNNonlinearity, RecurrentCellConfig,
+};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
 pub use sequential::Sequential;
 pub use size::Size2;

@@ -57,6 +57,37 @@ impl<'a> CudaCall<'a> {
         unsafe { self.evaluate(program, constants, shape, &self.inputs, &outputs) }
     }
 
+    /// Runs a pointwise program over parts of operands, all of one shape: the numbers of inputs and of outputs, each with where the
+    /// part lies. Parts of outputs must not overlap.
+    pub(crate) fn pointwise_parts(
+        &self,
+        program: &Pointwise,
+        constants: &[Scalar],
+        inputs: &[(usize, Layout)],
+        outputs: &[(usize, Layout)],
+    ) -> Result<()> {
+        let input = |(index, layout)| Operand {
+            layout,
+            ..self.inputs[index]
+        };
+        let output = |(index, layout)| Operand {
+            layout,
+            ..self.outputs[index]
+        };
+        let call = CudaCall {
+            inputs: inputs
+                .iter()
+                .map(|(index, part)| input((*index, part)))
+                .collect(),
+            outputs: outputs
+                .iter()
+                .map(|(index, part)| output((*index, part)))
+                .collect(),
+            ..*self
+        };
+        call.pointwise(program, constants)
+    }
+
     /// Runs a pointwise program over `shape`, to which the inputs are broadcast.
     ///
     /// # Safety
@@ -385,6 +416,11 @@ impl<'a> CudaCall<'a> {
                 "move the operands to the CPU for this op: to(\"cpu\"); nothing is moved in silence",
             ),
         }
+    }
+
+    /// The op's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// How many inputs there are.

@@ -38,6 +38,7 @@ pub use ops::{
     loss::{CrossEntropy, Reduction},
     norm::BatchNorm,
     pool::{AvgPool2d, Pool2d},
+    recurrent::CellWeights,
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use state_dict::{StateDict, StateDictReader};

@@ -14,6 +14,7 @@ pub mod norm;
 pub(crate) mod norm_cuda;
 pub mod pool;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
 pub(crate) mod row;
 pub(crate) mod row_kernels;
@@ -50,6 +51,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         norm::ops(),
         pool::ops(),
         random::ops(),
+        recurrent::ops(),
         reduce::ops(),
         scan::ops(),
         scatter::ops(),

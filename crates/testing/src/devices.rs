@@ -3,16 +3,24 @@
 use std::sync::{Arc, OnceLock};
 
 use fireclay_tensor::{Device, Tensor};
-use virtual_gpu::machine::{Checks, Machine, Settings, Sink};
+use virtual_gpu::machine::{Checks, Machine, Settings, Sink, VARIABLES};
 
-/// The virtual machine of this process: two devices that find races, reads of what was never written and leaks.
+/// The environment variables that [`machine`] heeds: they choose in which order the device does its work.
+pub const SCHEDULE_VARIABLES: [&str; 3] = [
+    "FIRECLAY_VIRTUAL_GPU_SEED",
+    "FIRECLAY_VIRTUAL_GPU_STREAMS",
+    "FIRECLAY_VIRTUAL_GPU_WORKERS",
+];
+
+/// The virtual machine of this process: two devices that find races, reads of what was never written and leaks, on the schedule
+/// that [`SCHEDULE_VARIABLES`] ask for.
 ///
 /// # Panics
-/// If the process has chosen another driver before.
+/// If the process has chosen another driver before, or a variable has a value that it can't have.
 pub fn machine() -> Arc<Machine> {
     static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
-        fireclay_cuda::driver::use_virtual(Settings {
+        let mut settings = Settings {
             devices: 2,
             memory: 256 << 20,
             log: Sink::Stderr,
@@ -24,8 +32,16 @@ pub fn machine() -> Arc<Machine> {
                 ..Checks::default()
             },
             ..Settings::default()
-        })
-        .expect("no driver was chosen before")
+        };
+        for variable in VARIABLES {
+            let value = std::env::var(variable.name);
+            if let (true, Ok(value)) = (SCHEDULE_VARIABLES.contains(&variable.name), value) {
+                variable
+                    .apply(&mut settings, &value)
+                    .expect("a value of the variable");
+            }
+        }
+        fireclay_cuda::driver::use_virtual(settings).expect("no driver was chosen before")
     });
     Arc::clone(machine)
 }

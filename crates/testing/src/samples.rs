@@ -7,6 +7,7 @@ mod attention;
 mod images;
 mod large;
 mod pointwise;
+mod recurrent;
 mod reduced;
 mod weighted;
 
@@ -79,6 +80,7 @@ pub fn samples() -> Vec<Sample> {
     arranged::add(&mut list);
     weighted::add(&mut list);
     attention::add(&mut list);
+    recurrent::add(&mut list);
     large::add(&mut list);
     images::add(&mut list);
     list.samples

@@ -276,6 +276,29 @@ const CASES: &[Case] = &[
     case!("batch_norm [16, 32, 28, 28] f32, backward", most 1.1, |device| {
         backward(of_images(device)?, batch_norm, |x, _| 5 * nbytes(&x[0]))
     }),
+    case!("lstm_cell [256, 256] f32", most 1.1, |device| {
+        let (inputs, state) = of_cell(device, 4, F32)?;
+        // Two states and four gates come out: the gates are kept for backward.
+        let least = inputs.iter().map(nbytes).sum::<usize>() + 6 * nbytes(&state);
+        let call = forward(inputs, |x| x[0].fused_lstm_cell(&x[1], &x[2]).map(|(h, _)| h))?;
+        Ok(Call { least, ..call })
+    }),
+    case!("lstm_cell [256, 256] f32, backward", most 1.1, |device| {
+        let (inputs, state) = of_cell(device, 4, F32)?;
+        let op = |x: &[Tensor]| x[0].fused_lstm_cell(&x[1], &x[2]).map(|(h, _)| h);
+        // Four gates, two states and a gradient go in, gradients of the gates' sums and of the state come out.
+        backward(inputs, op, move |_, _| 12 * nbytes(&state))
+    }),
+    case!("gru_cell [256, 256] bf16", most 1.1, |device| {
+        let (inputs, state) = of_cell(device, 3, BF16)?;
+        let least = inputs.iter().map(nbytes).sum::<usize>() + 5 * nbytes(&state);
+        let call = forward(inputs, |x| x[0].fused_gru_cell(&x[1], &x[2]))?;
+        Ok(Call { least, ..call })
+    }),
+    case!("gru_cell [256, 256] bf16, backward", most 1.1, |device| {
+        let (inputs, state) = of_cell(device, 3, BF16)?;
+        backward(inputs, |x| x[0].fused_gru_cell(&x[1], &x[2]), move |_, _| 13 * nbytes(&state))
+    }),
     case!("max_pool2d [4, 16, 56, 56] f32, 2 x 2", most 1.1, |device| {
         let x = numbers(device, &[4, 16, 56, 56], F32)?;
         // The places are written too, as whole numbers of 64 bits.
@@ -353,6 +376,16 @@ const PADDED: Conv2dOptions = Conv2dOptions {
 fn of_norm(device: Device, dtype: DType) -> Result<Vec<Tensor>> {
     let of = |shape: &[usize]| numbers(device, shape, dtype);
     Ok(vec![of(&[512, 768])?, of(&[768])?, of(&[768])?])
+}
+
+/// Gates and state of a recurrent cell, to be differentiated; and the state alone.
+fn of_cell(device: Device, gates: usize, dtype: DType) -> Result<(Vec<Tensor>, Tensor)> {
+    let of = |width: usize| numbers(device, &[256, width], dtype)?.requires_grad_(true);
+    let state = of(256)?;
+    Ok((
+        vec![of(gates * 256)?, of(gates * 256)?, state.clone()],
+        state,
+    ))
 }
 
 /// Images with weight and bias for each channel.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use fireclay_nn::{
     BatchNorm1d, BatchNorm2d, BatchNormConfig, Conv2d, Conv2dConfig, Embedding, EmbeddingConfig,
-    LayerNorm, LayerNormConfig, Linear, LinearConfig, Module, ModuleExt,
+    GRUCell, LSTMCell, LayerNorm, LayerNormConfig, Linear, LinearConfig, Module, ModuleExt,
+    ModuleFields, RNNCell, RNNCellConfig, RNNNonlinearity, RecurrentCellConfig,
 };
 use fireclay_optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR,
@@ -163,13 +164,67 @@ fn module(call: &Call<'_>) -> Result<Box<dyn Module>, Refusal> {
 }
 
 fn run_module(call: &Call<'_>) -> Result<Run, Refusal> {
-    let module = module(call)?;
+    if !call.op().ends_with("Cell") {
+        return run_made(call, module(call)?, |module| {
+            Ok(vec![module.forward(call.tensor("input")?)?])
+        });
+    }
+    let sizes = (call.size("input_size")?, call.size("hidden_size")?);
+    let bias = call.flag("bias", true);
+    let config = RecurrentCellConfig {
+        bias,
+        ..RecurrentCellConfig::default()
+    };
+    match call.op() {
+        "nn.RNNCell" => {
+            let nonlinearity = match call.text("nonlinearity") {
+                Some("relu") => RNNNonlinearity::ReLU,
+                _ => RNNNonlinearity::Tanh,
+            };
+            let config = RNNCellConfig {
+                nonlinearity,
+                bias,
+                ..RNNCellConfig::default()
+            };
+            run_made(call, RNNCell::with(sizes.0, sizes.1, config)?, |cell| {
+                let (input, hx) = (call.tensor("input")?, call.maybe_tensor("hx")?);
+                Ok(vec![cell.forward(input, hx)?])
+            })
+        }
+        "nn.GRUCell" => run_made(call, GRUCell::with(sizes.0, sizes.1, config)?, |cell| {
+            let (input, hx) = (call.tensor("input")?, call.maybe_tensor("hx")?);
+            Ok(vec![cell.forward(input, hx)?])
+        }),
+        "nn.LSTMCell" => run_made(call, LSTMCell::with(sizes.0, sizes.1, config)?, |cell| {
+            let given = call.case().list("names").iter().any(|name| name == "hx");
+            let states = match given {
+                true => call.tensors("hx")?,
+                false => Vec::new(),
+            };
+            let hx = match states[..] {
+                [h, c] => Some((h, c)),
+                _ => None,
+            };
+            let (h, c) = cell.forward(call.tensor("input")?, hx)?;
+            Ok(vec![h, c])
+        }),
+        op => unsupported(format!("no module {op}")),
+    }
+}
+
+/// Loads the case's state into `module` and runs it.
+fn run_made<M: ModuleFields>(
+    call: &Call<'_>,
+    module: M,
+    forward: impl FnOnce(&M) -> Result<Vec<Tensor>, Refusal>,
+) -> Result<Run, Refusal> {
     let case = call.case();
     let mut keys: BTreeMap<String, String> = BTreeMap::new();
     let mut state = Vec::new();
     for (name, key) in case.list("names").iter().zip(case.list("inputs")) {
         let (Some(name), Some(key)) = (name.as_str(), key.as_str()) else {
-            return unsupported("a list of inputs");
+            // Of the call, not of the state: where nobody reads it, that is found later.
+            continue;
         };
         if let Some(entry) = name.strip_prefix("self.") {
             keys.insert(entry.to_owned(), key.to_owned());
@@ -184,7 +239,7 @@ fn run_module(call: &Call<'_>) -> Result<Run, Refusal> {
     }
     module.load_state_dict(&state, true)?;
     module.set_training(case.field("training") == &Value::Bool(true));
-    let outputs = vec![module.forward(call.tensor("input")?)?];
+    let outputs = forward(&module)?;
     let by_key = |named: Vec<(String, Tensor)>| -> BTreeMap<String, Tensor> {
         let known = named.into_iter();
         known

@@ -17,6 +17,8 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("slice", "narrow"),
     ("fill_", "Tensor.fill_"),
     ("copy_", "Tensor.copy_"),
+    ("lstm_cell", "nn.LSTMCell"),
+    ("gru_cell", "nn.GRUCell"),
 ];
 
 /// Ops without a golden case or a sample: why.
@@ -36,7 +38,8 @@ fn is_exempt(op: &str) -> Option<&'static str> {
 }
 
 fn golden_ops() -> BTreeSet<String> {
-    let sets = sets_of_ops();
+    let mut sets = sets_of_ops();
+    sets.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/modules"));
     let cases = sets.iter().flat_map(|folder| Set::read(folder).cases);
     cases.map(|case| case.op).collect()
 }
@@ -137,7 +140,14 @@ fn the_table_is_complete() {
 /// PyTorch's lists for CUDA autocast, of the ops that are here.
 #[test]
 fn autocast_classes_are_pytorchs() {
-    const LOW: &[&str] = &["matmul", "linear", "conv2d", "scaled_dot_product_attention"];
+    const LOW: &[&str] = &[
+        "matmul",
+        "linear",
+        "conv2d",
+        "scaled_dot_product_attention",
+        "lstm_cell",
+        "gru_cell",
+    ];
     const F32: &[&str] = &[
         "exp",
         "expm1",

@@ -77,7 +77,9 @@ fn sorted_numbers(
 ) -> Result<DeviceBuffer> {
     if u32::try_from(count).is_err() {
         let what = format!("{count} indices are more than the 4294967295 that are sorted");
-        return Err(call.no_kernel().with_hint(what));
+        let hint =
+            "take the indices in parts, or move the operands to the CPU for this op: to(\"cpu\")";
+        return Err(Error::argument(call.name(), what).with_hint(hint));
     }
     sorted_places(call, c"sort_chunks_i64", places, [1, count, count], false)
 }

@@ -16,6 +16,14 @@ pub struct EnvironmentVariable {
     read: fn(&mut Settings, &str) -> Option<()>,
 }
 
+impl EnvironmentVariable {
+    /// Changes the settings as the variable does if it has this value, or says what it may be.
+    pub fn apply(&self, settings: &mut Settings, value: &str) -> Result<(), String> {
+        (self.read)(settings, value.trim())
+            .ok_or_else(|| format!("{}={value}: expected {}", self.name, self.values))
+    }
+}
+
 /// All variables, as `FIRECLAY_VIRTUAL_GPUS=2 FIRECLAY_VIRTUAL_GPU_MEMORY=8GiB`.
 pub const VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
@@ -191,9 +199,7 @@ pub(super) fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Settings
     };
     for variable in VARIABLES {
         if let Some(value) = value_of(variable.name) {
-            (variable.read)(&mut settings, value.trim()).ok_or_else(|| {
-                format!("{}={value}: expected {}", variable.name, variable.values)
-            })?;
+            variable.apply(&mut settings, &value)?;
         }
     }
     Ok(settings)
