@@ -7,6 +7,7 @@ pub mod compare;
 pub mod devices;
 pub mod draw;
 pub mod golden;
+pub mod gpu_report;
 pub mod gradcheck;
 pub mod samples;
 pub mod verdict;
