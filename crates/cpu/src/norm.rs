@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 /// Numbers a parallel task works on at least.
 const TASK: usize = 1 << 15;
 /// Rows whose parameters' gradients are added from the first to the last.
-pub const ROW_GROUP: usize = 16;
+pub const ROW_GROUP: usize = 24;
 /// How many such sums are added in turn, until one is left.
 pub const SUM_GROUP: usize = 64;
 /// The most numbers of a plane that make a chunk of a channel.

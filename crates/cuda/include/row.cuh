@@ -36,22 +36,43 @@ template <int PAIRS, u32 THREADS> struct Share {
         }
     }
 
+    // Reads pair number k; zeros where there is no element.
+    template <class S, class T> __device__ void load_pair(const S* from, int k, T (&to)[2]) const {
+        to[0] = to[1] = T(0);
+        if (even) {
+            if (at(k, 0) < cols) {
+                const Pair<S> pair = *reinterpret_cast<const Pair<S>*>(from + at(k, 0));
+                to[0] = widen(pair.first);
+                to[1] = widen(pair.second);
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                if (at(k, j) < cols) {
+                    to[j] = widen(from[at(k, j)]);
+                }
+            }
+        }
+    }
+
     template <class S, class T> __device__ void load(const S* from, T (&to)[PAIRS][2]) const {
 #pragma unroll
         for (int k = 0; k < PAIRS; ++k) {
-            to[k][0] = to[k][1] = T(0);
-            if (even) {
-                if (at(k, 0) < cols) {
-                    const Pair<S> pair = *reinterpret_cast<const Pair<S>*>(from + at(k, 0));
-                    to[k][0] = widen(pair.first);
-                    to[k][1] = widen(pair.second);
-                }
-            } else {
+            load_pair(from, k, to[k]);
+        }
+    }
+
+    // Writes f(k, j) for the elements of pair number k.
+    template <class S, class Function> __device__ void store_pair(S* to, int k, Function f) const {
+        if (even) {
+            if (at(k, 0) < cols) {
+                *reinterpret_cast<Pair<S>*>(to + at(k, 0)) = {narrow<S>(f(k, 0)), narrow<S>(f(k, 1))};
+            }
+        } else {
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if (at(k, j) < cols) {
-                        to[k][j] = widen(from[at(k, j)]);
-                    }
+            for (int j = 0; j < 2; ++j) {
+                if (at(k, j) < cols) {
+                    to[at(k, j)] = narrow<S>(f(k, j));
                 }
             }
         }
@@ -61,18 +82,7 @@ template <int PAIRS, u32 THREADS> struct Share {
     template <class S, class Function> __device__ void store(S* to, Function f) const {
 #pragma unroll
         for (int k = 0; k < PAIRS; ++k) {
-            if (even) {
-                if (at(k, 0) < cols) {
-                    *reinterpret_cast<Pair<S>*>(to + at(k, 0)) = {narrow<S>(f(k, 0)), narrow<S>(f(k, 1))};
-                }
-            } else {
-#pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    if (at(k, j) < cols) {
-                        to[at(k, j)] = narrow<S>(f(k, j));
-                    }
-                }
-            }
+            store_pair(to, k, f);
         }
     }
 };
@@ -80,25 +90,31 @@ template <int PAIRS, u32 THREADS> struct Share {
 // Pairs of a row that a lane keeps in softmax and its kin; doubles take twice the room.
 template <class S> constexpr int lane_pairs() { return sizeof(S) == 8 ? 2 : 4; }
 
-// Reduces what the lanes of a warp have, at most a block of the host's: element i goes to place i % 64, two of which a lane
-// has, then halves are merged. Every lane gets the result.
-template <class T, class Operation, int PAIRS, class Element>
-__device__ inline T reduce_lanes(const Share<PAIRS, WARP>& share, Element element) {
-    T places[2] = {Operation::identity(), Operation::identity()};
-    share.each([&](int k, int j, u32) { places[j] = Operation::merge(places[j], element(k, j)); });
-    if (!share.even) {
+// Merges the places of a warp's lanes, two of each (neighbours if they are `even`, else a warp apart): the halves of all 64 places
+// are merged, and so on. Every lane gets the result.
+template <class T, class Operation> __device__ inline T merge_lanes(T (&places)[2], bool even) {
+    if (!even) {
         places[0] = Operation::merge(places[0], places[1]);
     }
     for (u32 half = WARP / 2; half > 0; half /= 2) {
         places[0] = Operation::merge(places[0], __shfl_down_sync(EVERY_LANE, places[0], half));
-        if (share.even) {
+        if (even) {
             places[1] = Operation::merge(places[1], __shfl_down_sync(EVERY_LANE, places[1], half));
         }
     }
-    if (share.even) {
+    if (even) {
         places[0] = Operation::merge(places[0], places[1]);
     }
     return __shfl_sync(EVERY_LANE, places[0], 0);
+}
+
+// Reduces what the lanes of a warp have, at most a block of the host's: element i goes to place i % 64, two of which a lane
+// has, then they are merged. Every lane gets the result.
+template <class T, class Operation, int PAIRS, class Element>
+__device__ inline T reduce_lanes(const Share<PAIRS, WARP>& share, Element element) {
+    T places[2] = {Operation::identity(), Operation::identity()};
+    share.each([&](int k, int j, u32) { places[j] = Operation::merge(places[j], element(k, j)); });
+    return merge_lanes<T, Operation>(places, share.even);
 }
 
 // The sum of a row by a whole block of up to 32 warps: a warp takes a block of 4096, whose sums are added from the first to the
@@ -140,7 +156,7 @@ template <class T> __device__ inline T block_max(T mine, T* parts) {
     return most;
 }
 
-extern __shared__ double shared_memory[];
+extern __shared__ __align__(16) double shared_memory[];
 
 // A row for which a whole block works: kept in shared memory where it fits, else read again each time.
 template <class S> struct BlockRow {

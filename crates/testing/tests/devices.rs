@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
+use fireclay_nn::{GRUCell, LSTMCell, ModuleExt};
 use fireclay_tensor::ops::matmul::plan;
-use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor};
+use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor, manual_seed};
 use fireclay_testing::agreement::check;
 use fireclay_testing::compare::{same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
@@ -264,6 +265,54 @@ fn sums_of_formulas_give_the_bits_of_the_host() {
             }
         }
     }
+}
+
+/// Steps of a cell on a device, and back: the host's bits. The input of another device is named.
+#[test]
+fn recurrent_cells_run_on_a_device() {
+    let device = virtual_cuda();
+    manual_seed(31);
+    let (lstm, gru) = (LSTMCell::new(5, 7).unwrap(), GRUCell::new(7, 3).unwrap());
+    let x = Tensor::randn(&[4, 5], "cpu").unwrap();
+    let run = |x: &Tensor| -> Result<Vec<Tensor>> {
+        lstm.zero_grad();
+        gru.zero_grad();
+        let (h, c) = lstm.forward(x, None)?;
+        let (h, _) = lstm.forward(x, Some((&h, &c)))?;
+        let out = gru.forward(&h, None)?;
+        out.square()?.sum_all()?.backward()?;
+        let parameters = lstm.parameters().into_iter().chain(gru.parameters());
+        let grads = parameters.map(|parameter| parameter.grad().expect("a gradient"));
+        [out.detach()]
+            .into_iter()
+            .chain(grads)
+            .map(|x| x.cpu())
+            .collect()
+    };
+    let want = run(&x).unwrap();
+    lstm.to(device).unwrap();
+    gru.to(device).unwrap();
+    let got = run(&x.to(device).unwrap()).unwrap();
+    assert_eq!(got.len(), 9);
+    for (number, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!(same_bits(got, want), "result {number}: {got} but {want}");
+    }
+    let error = lstm.forward(&x, None).unwrap_err();
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    assert!(error.to_string().contains("LSTMCell(5, 7)"), "{error}");
+}
+
+/// So many wide rows that a block takes several.
+#[test]
+fn norms_of_many_wide_rows_have_the_bits_of_the_host() {
+    let device = virtual_cuda();
+    let mut draw = Draw::new(21);
+    let [x, weight, bias] = [&[1025, 784][..], &[784], &[784]]
+        .map(|shape| numbers(&mut draw, shape).to_dtype(DType::F32).unwrap());
+    let norm = |x: &[Tensor]| x[0].layer_norm(&[784], Some(&x[1]), Some(&x[2]), 1e-5);
+    let inputs = [x, weight, bias];
+    let got = norm(&moved(&inputs, device)).unwrap().cpu().unwrap();
+    assert!(same_bits(&got, &norm(&inputs).unwrap()));
 }
 
 #[test]

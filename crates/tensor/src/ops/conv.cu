@@ -26,7 +26,8 @@ struct Conv {
     i64 weight_result, weight_channel;
     // Whether this is the gradient of the input; from one tap of a pixel to the next one then.
     i64 backward, tap_step[2];
-    // Of the gradient of the weight: images of a group of them, rows of a band, whether bands are stored one by one.
+    // Of the gradient of the weight: images of a group of them, rows of a band, whether bands are stored one by one. Of a group
+    // with one result: height and width of a tile of points.
     i64 images, band_rows, split;
 
     __device__ i64 source_plane() const { return source[0] * source[1]; }
@@ -340,6 +341,85 @@ template <class T> __device__ void correlate_few(const T* source, const T* weigh
     result[point.result(conv, work) + which * conv.result_plane()] = sum;
 }
 
+// Most points of a tile that a thread has.
+constexpr int POINTS = 4;
+
+extern __shared__ __align__(16) double shared_memory[];
+
+// The same where a group has one result: a block for a tile of points of one image, which has one channel at a time of what the
+// tile sees of the source, and the weights of it, in shared memory.
+template <class T> __device__ void correlate_one(const T* source, const T* weight, const T* bias, T* result, const Conv& conv) {
+    const int tile_height = (int)conv.images, tile_width = (int)conv.band_rows;
+    const i64 height = conv.backward ? (conv.result[0] + conv.stride[0] - 1) / conv.stride[0] : conv.result[0];
+    const i64 width = conv.backward ? (conv.result[1] + conv.stride[1] - 1) / conv.stride[1] : conv.result[1];
+    const int across = (int)((width + tile_width - 1) / tile_width), down = (int)((height + tile_height - 1) / tile_height);
+    i64 rest = blockIdx.x;
+    const Work work(conv, rest, conv.batch * down * across);
+    const int first_x = (int)(rest % across) * tile_width, first_y = (int)(rest / across % down) * tile_height;
+    const i64 image = rest / across / down;
+    if (first_y >= work.y.grid || first_x >= work.x.grid) {
+        return;
+    }
+    // The source's pixels that the taps of the tile are at.
+    const Side &y = work.y, &x = work.x;
+    const int reach_y = (y.count > 0 ? y.count - 1 : 0) * (y.delta < 0 ? -y.delta : y.delta);
+    const int reach_x = (x.count > 0 ? x.count - 1 : 0) * (x.delta < 0 ? -x.delta : x.delta);
+    const int seen_height = (tile_height - 1) * y.step + reach_y + 1, seen_width = (tile_width - 1) * x.step + reach_x + 1;
+    const int top = first_y * y.step + y.origin - (y.delta < 0 ? reach_y : 0);
+    const int left = first_x * x.step + x.origin - (x.delta < 0 ? reach_x : 0);
+    T* seen = reinterpret_cast<T*>(shared_memory);
+    T* weights = seen + seen_height * seen_width;
+
+    const int thread = threadIdx.x, threads = blockDim.x, taps = y.count * x.count;
+    source += (image * conv.groups + work.group) * conv.channels * conv.source_plane();
+    weight += work.group * (conv.backward ? conv.channels * conv.weight_channel : conv.results * conv.weight_result);
+    if (bias && thread == 0) {
+        // Read once for all; behind the weights.
+        weights[taps] = bias[work.group];
+    }
+    T sums[POINTS] = {};
+    for (int channel = 0; channel < (int)conv.channels; ++channel) {
+        for (int i = thread; i < seen_height * seen_width; i += threads) {
+            const int row = top + i / seen_width, col = left + i % seen_width;
+            const bool inside = (u32)row < (u32)y.source && (u32)col < (u32)x.source;
+            seen[i] = inside ? source[(i64)row * x.source + col] : T(0);
+        }
+        for (int tap = thread; tap < taps; tap += threads) {
+            const int row = y.first_tap + tap / x.count * y.tap_step, col = x.first_tap + tap % x.count * x.tap_step;
+            weights[tap] = weight[row * (int)conv.kernel[1] + col];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int point = 0; point < POINTS; ++point) {
+            const int number = thread + point * threads;
+            if (number < tile_height * tile_width) {
+                const int row = number / tile_width * y.step + (y.delta < 0 ? reach_y : 0);
+                const int col = number % tile_width * x.step + (x.delta < 0 ? reach_x : 0);
+                for (int i = 0; i < y.count; ++i) {
+                    const T* at = seen + (row + i * y.delta) * seen_width + col;
+                    for (int j = 0; j < x.count; ++j) {
+                        sums[point] = multiply_add(weights[i * x.count + j], at[j * x.delta], sums[point]);
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        source += conv.source_plane();
+        weight += conv.weight_channel;
+    }
+    T* to = result + (image * conv.groups + work.group) * conv.result_plane();
+    const T more = bias ? weights[taps] : T(0);
+#pragma unroll
+    for (int point = 0; point < POINTS; ++point) {
+        const int number = thread + point * threads;
+        const int row = first_y + number / tile_width, col = first_x + number % tile_width;
+        if (number < tile_height * tile_width && row < y.grid && col < x.grid) {
+            const i64 place = (i64)(row * y.result_step + y.result_first) * conv.result[1] + col * x.result_step + x.result_first;
+            to[place] = bias ? sums[point] + more : sums[point];
+        }
+    }
+}
+
 // Pixels whose operands are in shared memory at a time.
 constexpr int PIXELS = 32;
 
@@ -475,6 +555,25 @@ __device__ void weight_grad(const T* source, const T* grad, T* partial, const Co
 constexpr int FEW_THREADS = 128;
 constexpr int FEW_TAPS = 9;
 
+// Adds up what the threads of a block have of some taps, by halves, and writes the sums.
+template <class T> __device__ inline void weight_grad_end(const T (&own)[FEW_TAPS], T* sums, T* partial, int first_tap, int taps) {
+#pragma unroll
+    for (int i = 0; i < FEW_TAPS; ++i) {
+        sums[threadIdx.x] = own[i];
+        __syncthreads();
+        for (int half = FEW_THREADS / 2; half > 0; half /= 2) {
+            if (threadIdx.x < half) {
+                sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + half];
+            }
+            __syncthreads();
+        }
+        if (threadIdx.x == 0 && first_tap + i < taps) {
+            partial[first_tap + i] = sums[0];
+        }
+        __syncthreads();
+    }
+}
+
 // The gradient of the weight where a group has one result: a block for each channel, some taps and some images, a thread for
 // every so many pixels, whose sums are then halved. The host has another order here.
 template <class T> __device__ void weight_grad_few(const T* source, const T* grad, T* partial, const Conv& conv) {
@@ -511,21 +610,56 @@ template <class T> __device__ void weight_grad_few(const T* source, const T* gra
             }
         }
     }
+    weight_grad_end(own, sums, partial + ((part * conv.groups + group) * conv.channels + channel) * taps, first_tap, taps);
+}
+
+// The same, where what `band_rows` rows of the output see of the image fits into shared memory.
+template <class T> __device__ void weight_grad_one(const T* source, const T* grad, T* partial, const Conv& conv) {
+    __shared__ T sums[FEW_THREADS];
+    T* seen = reinterpret_cast<T*>(shared_memory);
+    const int taps = (int)(conv.kernel[0] * conv.kernel[1]), chunks = (taps + FEW_TAPS - 1) / FEW_TAPS;
+    i64 rest = blockIdx.x;
+    const int first_tap = (int)(rest % chunks) * FEW_TAPS;
+    rest /= chunks;
+    const i64 channel = rest % conv.channels;
+    rest /= conv.channels;
+    const i64 group = rest % conv.groups, part = rest / conv.groups;
+    const i64 first = part * conv.images, end = first + conv.images < conv.batch ? first + conv.images : conv.batch;
+    const int height = (int)conv.result[0], width = (int)conv.result[1], band_rows = (int)conv.band_rows;
+    const int stride_y = (int)conv.stride[0], stride_x = (int)conv.stride[1];
+    const int seen_width = (width - 1) * stride_x + (int)((conv.kernel[1] - 1) * conv.dilation[1]) + 1;
+    const int reach = (int)((conv.kernel[0] - 1) * conv.dilation[0]) + 1;
+    int places[FEW_TAPS];
+    T own[FEW_TAPS] = {};
 #pragma unroll
     for (int i = 0; i < FEW_TAPS; ++i) {
-        sums[threadIdx.x] = own[i];
-        __syncthreads();
-        for (int half = FEW_THREADS / 2; half > 0; half /= 2) {
-            if (threadIdx.x < half) {
-                sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + half];
+        const int tap = first_tap + i < taps ? first_tap + i : 0;
+        places[i] = tap / (int)conv.kernel[1] * (int)conv.dilation[0] * seen_width + tap % (int)conv.kernel[1] * (int)conv.dilation[1];
+    }
+    for (i64 image = first; image < end; ++image) {
+        const T* image_source = source + ((image * conv.groups + group) * conv.channels + channel) * conv.source_plane();
+        const T* image_grad = grad + (image * conv.groups + group) * conv.result_plane();
+        for (int first_row = 0; first_row < height; first_row += band_rows) {
+            const int rows = height - first_row < band_rows ? height - first_row : band_rows;
+            const int top = first_row * stride_y - (int)conv.padding[0], left = -(int)conv.padding[1];
+            for (int i = threadIdx.x; i < ((rows - 1) * stride_y + reach) * seen_width; i += FEW_THREADS) {
+                const int row = top + i / seen_width, col = left + i % seen_width;
+                const bool inside = (u32)row < (u32)conv.source[0] && (u32)col < (u32)conv.source[1];
+                seen[i] = inside ? image_source[(i64)row * conv.source[1] + col] : T(0);
+            }
+            __syncthreads();
+            for (int pixel = threadIdx.x; pixel < rows * width; pixel += FEW_THREADS) {
+                const T number = image_grad[(i64)first_row * width + pixel];
+                const T* at = seen + pixel / width * stride_y * seen_width + pixel % width * stride_x;
+#pragma unroll
+                for (int i = 0; i < FEW_TAPS; ++i) {
+                    own[i] = multiply_add(number, at[places[i]], own[i]);
+                }
             }
             __syncthreads();
         }
-        if (threadIdx.x == 0 && first_tap + i < taps) {
-            partial[((part * conv.groups + group) * conv.channels + channel) * taps + first_tap + i] = sums[0];
-        }
-        __syncthreads();
     }
+    weight_grad_end(own, sums, partial + ((part * conv.groups + group) * conv.channels + channel) * taps, first_tap, taps);
 }
 
 // Adds the parts of the weight's gradient, each of `count` numbers: runs of `together` of them first, then those in order.
@@ -566,10 +700,20 @@ template <class T> __device__ void add_parts(const T* partial, T* result, i64 co
     ) {                                                                                                                \
         correlate_few(source, weight, bias, result, conv);                                                             \
     }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 4) conv2d_one_##NAME(                                            \
+        const T* source, const T* weight, const T* bias, T* result, Conv conv                                          \
+    ) {                                                                                                                \
+        correlate_one(source, weight, bias, result, conv);                                                             \
+    }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(FEW_THREADS) conv2d_weight_grad_few_##NAME(                           \
         const T* source, const T* grad, T* partial, Conv conv                                                          \
     ) {                                                                                                                \
         weight_grad_few(source, grad, partial, conv);                                                                  \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 8) conv2d_weight_grad_one_##NAME(                        \
+        const T* source, const T* grad, T* partial, Conv conv                                                          \
+    ) {                                                                                                                \
+        weight_grad_one(source, grad, partial, conv);                                                                  \
     }                                                                                                                  \
     extern "C" __global__ void conv2d_add_parts_##NAME(                                                                \
         const T* partial, T* result, i64 count, i64 parts, i64 together                                                \

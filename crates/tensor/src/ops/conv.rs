@@ -165,6 +165,26 @@ const FEW_TAPS: usize = 9;
 /// Bands of the weight's gradient are stored one by one, to be added afterwards, up to so many numbers.
 const STORED_NUMEL: usize = 1 << 24;
 
+/// Threads of a block that computes one result of a group at a tile of points, the points and bytes of shared memory that it has
+/// room for, and the width of the widest tile.
+const TILE_THREADS: usize = 256;
+const TILE_POINTS: usize = 1024;
+const TILE_SHARED: usize = 40 << 10;
+const WIDEST_TILE: usize = 64;
+/// With fewer points an image is left to single threads.
+const FEWEST_POINTS: usize = 32;
+
+/// How points are shared out to blocks.
+struct PointTile {
+    /// Height and width, as the kernel takes them.
+    numbers: [usize; 3],
+    /// Of each image and group.
+    count: usize,
+    threads: usize,
+    /// Bytes of shared memory.
+    shared: usize,
+}
+
 /// A convolution as the kernels take it.
 struct OnDevice<'a, 'b> {
     call: &'a CudaCall<'b>,
@@ -269,9 +289,26 @@ impl<'a, 'b> OnDevice<'a, 'b> {
         let grid = [0, 1].map(|dim: usize| result[dim].div_ceil(steps[dim]));
         let passes = steps[0].min(result[0]) * steps[1].min(result[1]);
         let points = shape.batch * grid[0] * grid[1];
-        let bytes = self.numbers(backward, [0; 3]);
+        let tile = match results {
+            1 => self.tile(backward, grid),
+            _ => None,
+        };
+        let bytes = self.numbers(backward, tile.as_ref().map_or([0; 3], |tile| tile.numbers));
         let numbers = Argument::Bytes(&bytes);
         let arguments = [source, weight, bias, call.output(0), numbers];
+        if let Some(tile) = tile {
+            let kernel = if self.single() {
+                c"conv2d_one_f32"
+            } else {
+                c"conv2d_one_f64"
+            };
+            let blocks = passes * shape.groups * shape.batch * tile.count;
+            // SAFETY: as below; there is shared memory for what a tile sees.
+            return unsafe {
+                let launch = [blocks, tile.threads, tile.shared];
+                call.launch_with_shared(&KERNELS, kernel, launch, &arguments)
+            };
+        }
         if results <= FEW {
             let kernel = if self.single() {
                 c"conv2d_few_f32"
@@ -294,6 +331,52 @@ impl<'a, 'b> OnDevice<'a, 'b> {
         unsafe {
             let shape = [blocks, kernel.threads()];
             call.launch(&KERNELS, kernel.name, shape, &arguments)
+        }
+    }
+
+    /// How points of the grid are shared out to blocks where a group has one result; None if there are no channels, if an image has
+    /// too few points for a block, or if what a tile sees of the source doesn't fit into shared memory.
+    fn tile(&self, backward: bool, grid: [usize; 2]) -> Option<PointTile> {
+        let shape = &self.shape;
+        if shape.in_channels == 0 || grid[0] * grid[1] < FEWEST_POINTS {
+            return None;
+        }
+        // Of a dimension: steps between points, taps, and how far the last is from the first.
+        let side = |dim: usize| {
+            let (kernel, stride, dilation) =
+                (shape.kernel[dim], shape.stride[dim], shape.dilation[dim]);
+            match backward {
+                false => [stride, kernel, (kernel - 1) * dilation],
+                true => {
+                    let tap_step = stride / gcd(stride, dilation);
+                    let taps = (kernel - 1) / tap_step + 1;
+                    [1, taps, (taps - 1) * (dilation * tap_step / stride)]
+                }
+            }
+        };
+        let sides = [side(0), side(1)];
+        let size = self.call.dtype(0).size();
+        // Parts of equal length, of at most `most` each.
+        let even = |all: usize, most: usize| all.div_ceil(all.div_ceil(most.max(1)));
+        let mut tile = [0, even(grid[1], WIDEST_TILE)];
+        tile[0] = even(grid[0], TILE_POINTS / tile[1]);
+        loop {
+            let seen = [0, 1].map(|dim: usize| (tile[dim] - 1) * sides[dim][0] + sides[dim][2] + 1);
+            let numel = seen[0] * seen[1] + sides[0][1] * sides[1][1] + 1;
+            if numel * size <= TILE_SHARED {
+                let points = tile[0] * tile[1];
+                return Some(PointTile {
+                    numbers: [tile[0], tile[1], 0],
+                    count: grid[0].div_ceil(tile[0]) * grid[1].div_ceil(tile[1]),
+                    threads: points.next_multiple_of(32).min(TILE_THREADS),
+                    shared: numel * size,
+                });
+            }
+            let longer = usize::from(tile[1] > tile[0]);
+            if tile[longer] == 1 {
+                return None;
+            }
+            tile[longer] = tile[longer].div_ceil(2);
         }
     }
 
@@ -320,12 +403,27 @@ impl<'a, 'b> OnDevice<'a, 'b> {
             let parts = BLOCKS.div_ceil(chunks).clamp(1, shape.batch);
             let images = shape.batch.div_ceil(parts);
             let parts = shape.batch.div_ceil(images);
-            let kernel = match self.single() {
-                true => c"conv2d_weight_grad_few_f32",
-                false => c"conv2d_weight_grad_few_f64",
+            // As many rows as fit into shared memory of what they see; if not even one does, it is read for each tap.
+            let reach = |dim: usize| (shape.kernel[dim] - 1) * shape.dilation[dim] + 1;
+            let seen_width = (self.size[1] - 1) * shape.stride[1] + reach(1);
+            let most = TILE_SHARED / (seen_width * call.dtype(0).size());
+            let rows = match most.checked_sub(reach(0)) {
+                Some(more) => (more / shape.stride[0] + 1).min(self.size[0]),
+                None => 0,
             };
-            let launch = (kernel, [parts * chunks, FEW_THREADS]);
-            return self.add_up(launch, [images, 0, 0], [parts, parts]);
+            let seen = |rows: usize| ((rows - 1) * shape.stride[0] + reach(0)) * seen_width;
+            let shared = match rows {
+                0 => 0,
+                rows => seen(rows) * call.dtype(0).size(),
+            };
+            let kernel = match (self.single(), rows) {
+                (true, 0) => c"conv2d_weight_grad_few_f32",
+                (false, 0) => c"conv2d_weight_grad_few_f64",
+                (true, _) => c"conv2d_weight_grad_one_f32",
+                (false, _) => c"conv2d_weight_grad_one_f64",
+            };
+            let launch = (kernel, [parts * chunks, FEW_THREADS, shared]);
+            return self.add_up(launch, [images, rows, 0], [parts, parts]);
         }
         let fits = |parts: usize| parts.saturating_mul(numel) <= STORED_NUMEL;
         let every_band = shape.batch * bands;
@@ -345,14 +443,14 @@ impl<'a, 'b> OnDevice<'a, 'b> {
             true => [every_band, sums.images * bands],
             false => [groups_of_images, 1],
         };
-        let launch = (kernel.name, [tiles * parts[0], kernel.threads()]);
+        let launch = (kernel.name, [tiles * parts[0], kernel.threads(), 0]);
         self.add_up(launch, [sums.images, sums.band_rows, split.into()], parts)
     }
 
     /// Starts a kernel for parts of the weight's gradient, then adds them: runs of `together` parts, then those.
     fn add_up(
         &self,
-        (kernel, launch): (&'static CStr, [usize; 2]),
+        (kernel, launch): (&'static CStr, [usize; 3]),
         weight_sums: [usize; 3],
         [parts, together]: [usize; 2],
     ) -> Result<()> {
@@ -363,7 +461,7 @@ impl<'a, 'b> OnDevice<'a, 'b> {
             let mut arguments = operands(to).to_vec();
             arguments.push(Argument::Bytes(&bytes));
             // SAFETY: as in `correlate`; there is room for every part of the weight's gradient.
-            unsafe { call.launch(&KERNELS, kernel, launch, &arguments) }
+            unsafe { call.launch_with_shared(&KERNELS, kernel, launch, &arguments) }
         };
         if parts == 1 {
             return run(call.output(0));

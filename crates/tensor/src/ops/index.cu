@@ -26,6 +26,11 @@ struct Range {
     }
 };
 
+// Several elements of rows that lie evenly.
+struct alignas(16) Sixteen {
+    u64 first, second;
+};
+
 // out[o][i][c] = x[o][indices[i]][c]; 0 where the index is out of range.
 template <class T> __device__ void select_rows(const T* x, const i64* indices, T* out, i64 total, i64 picked, i64 inner, Range range) {
     const i64 at = thread_of_launch();
@@ -34,7 +39,7 @@ template <class T> __device__ void select_rows(const T* x, const i64* indices, T
     }
     const i64 column = at % inner, row = at / inner;
     const i64 index = range.at(indices, row % picked);
-    out[at] = index < 0 ? T(0) : x[(row / picked * range.size + index) * inner + column];
+    out[at] = index < 0 ? T{} : x[(row / picked * range.size + index) * inner + column];
 }
 
 // The place in a tensor of these strides of element number `at` of a shape, with dimension `dim` left out.
@@ -168,12 +173,17 @@ __device__ void scatter_add(
     }
 }
 
-#define MOVE(T, NAME)                                                                                                  \
+#define SELECT(T, NAME)                                                                                                \
     extern "C" __global__ void select_rows_##NAME(                                                                     \
         const T* x, const i64* indices, T* out, i64 total, i64 picked, i64 inner, i64 size, Check* check, u32 site     \
     ) {                                                                                                                \
         select_rows(x, indices, out, total, picked, inner, Range{size, check, site});                                  \
-    }                                                                                                                  \
+    }
+
+SELECT(Sixteen, 16)
+
+#define MOVE(T, NAME)                                                                                                  \
+    SELECT(T, NAME)                                                                                                    \
     extern "C" __global__ void gather_##NAME(                                                                          \
         const T* x, const i64* indices, T* out, i64 total, i64 dim, Dims shape, Dims strides, i64 size, Check* check,  \
         u32 site                                                                                                       \

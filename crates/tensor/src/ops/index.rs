@@ -194,17 +194,26 @@ impl Op for IndexSelect {
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let [outer, size, inner] = around(call.layout(0).shape(), self.dim);
         let picked = call.layout(1).numel();
-        let total = outer * picked * inner;
-        let names = [
-            c"select_rows_1",
-            c"select_rows_2",
-            c"select_rows_4",
-            c"select_rows_8",
+        let (x, out) = (call.input(0), call.output(0));
+        // Rows are moved in the widest pieces in which all of them lie evenly.
+        let nbytes = inner * call.dtype(0).size();
+        let fits = |width: usize| {
+            let even = |at: &Argument<'_>| matches!(at, Argument::Address(at) if at.is_multiple_of(width as u64));
+            nbytes.is_multiple_of(width) && even(&x) && even(&out)
+        };
+        let widths = [
+            (16, c"select_rows_16"),
+            (8, c"select_rows_8"),
+            (4, c"select_rows_4"),
+            (2, c"select_rows_2"),
         ];
-        let mut arguments = vec![call.input(0), call.input(1), call.output(0)];
+        let found = widths.into_iter().find(|(width, _)| fits(*width));
+        let (width, kernel) = found.unwrap_or((1, c"select_rows_1"));
+        let inner = nbytes / width;
+        let total = outer * picked * inner;
+        let mut arguments = vec![x, call.input(1), out];
         arguments.extend(numbers([total, picked, inner, size]));
         arguments.extend(call.check(self.dim, size, None)?);
-        let kernel = by_size(call.dtype(0), names);
         // SAFETY: the kernel's parameters; it reads rows below `size` only.
         unsafe { call.launch_threads(&KERNELS, kernel, total, &arguments) }
     }

@@ -114,13 +114,20 @@ __device__ void grad_blocks_of(
     const S* logits, const i64* targets, const S* grad, const T* log_sums, const T* count, S* out, i64 cols, i64 ignored,
     u32 kind, u32 slots
 ) {
-    __shared__ T parts[WARP];
+    __shared__ T parts[WARP], row_log_sum, row_scale;
+    __shared__ i64 row_target;
     const i64 row = blockIdx.x;
     out += row * cols;
+    if (threadIdx.x == 0) {
+        // Read once for all; they are there when the largest is.
+        row_log_sum = log_sums[row];
+        row_scale = scale_of(grad, count, row, kind);
+        row_target = targets[row];
+    }
     const BlockRow<S> x(logits + row * cols, cols, slots > 0, 0);
     const T max = block_row_max(x, cols, parts);
-    const T log_sum = log_sums[row], scale = scale_of(grad, count, row, kind);
-    const i64 target = targets[row];
+    const T log_sum = row_log_sum, scale = row_scale;
+    const i64 target = row_target;
     each_of_block(cols, [&](i64 i) {
         out[i] = narrow<S>(grad_of(x[i], max, log_sum, scale, i == target, target == ignored));
     });

@@ -1,14 +1,17 @@
 // Normalisation: layer, RMS and group norm over rows, batch norm over channels, forward and backward. Sums have the host's
 // order (see cpu/src/norm.rs): the bits are the same. A row is read once where it fits into registers (a warp for each row) or
-// shared memory (a block for each).
+// shared memory (a block for each), and what all rows share once for each block.
 
 #include "row.cuh"
 
 // As in cpu/src/norm.rs.
-constexpr int ROW_GROUP = 16;
+constexpr int ROW_GROUP = 24;
 constexpr int SUM_GROUP = 64;
 constexpr int CHUNK = 512;
 constexpr int NARROW_IMAGES = 32;
+
+// Threads of a block that works on one wide row at a time.
+constexpr u32 WIDE_THREADS = 1024;
 
 // Rows that are normalised each by itself. Row r has the weights of group r % groups, `plane` neighbours share one. A warp
 // or block takes `per` rows, one after the other. `staged` is whether there is shared memory for a row.
@@ -21,9 +24,10 @@ struct Rows {
 };
 
 // Pairs of a row that a lane or thread keeps: doubles take twice the room.
-template <class S> constexpr int norm_lane_pairs() { return sizeof(S) == 8 ? 2 : 3; }
+template <class S> constexpr int short_pairs() { return sizeof(S) == 8 ? 2 : 3; }
+template <class S> constexpr int medium_pairs() { return sizeof(S) == 8 ? 4 : 12; }
 template <class S> constexpr int grad_lane_pairs() { return sizeof(S) == 8 ? 1 : 2; }
-template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 2 : 4; }
+template <class S> constexpr int thread_pairs() { return sizeof(S) == 8 ? 1 : 2; }
 
 // The numbers of weight or bias for a row; `none` where there are none.
 template <class S, class T, int PAIRS, u32 THREADS>
@@ -50,22 +54,29 @@ template <class T> __device__ inline T affine(T x, T center, T scale, bool weigh
 
 template <class T> __device__ inline T rstd_of(double variance, double eps) { return (T)(1.0 / sqrt(variance + eps)); }
 
-// A warp for each row.
-template <class S, class T>
+// A warp for each row. Weight and bias that all rows SHARE are in shared memory.
+template <int PAIRS, bool SHARED, class S, class T>
 __device__ void norm_rows(const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, const Rows& sizes, double eps) {
-    constexpr int PAIRS = norm_lane_pairs<S>();
+    const bool weighted = weight != nullptr, biased = bias != nullptr;
+    const S* weights = reinterpret_cast<S*>(shared_memory);
+    const S* biases = weights + sizes.cols;
+    if (SHARED) {
+        S* kept = reinterpret_cast<S*>(shared_memory);
+        for (u32 i = threadIdx.x; i < sizes.cols; i += blockDim.x) {
+            if (weighted) {
+                kept[i] = weight[i];
+            }
+            if (biased) {
+                kept[sizes.cols + i] = bias[i];
+            }
+        }
+        __syncthreads();
+    }
     const i64 first = warp_of_launch() * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
-    const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(y) && is_even(weight) && is_even(bias);
-    const Share<PAIRS, WARP> share = {threadIdx.x % WARP, (u32)sizes.cols, even};
-    const bool shared_parameters = sizes.groups == 1 && sizes.plane == 1;
-    const bool weighted = weight != nullptr, biased = bias != nullptr;
-    T weights[PAIRS][2], biases[PAIRS][2], value[PAIRS][2];
+    const Share<PAIRS, WARP> share = {threadIdx.x % WARP, (u32)sizes.cols, sizes.cols % 2 == 0 && is_even(x) && is_even(y)};
     for (i64 row = first; row < last; ++row) {
-        if (row == first || !shared_parameters) {
-            load_parameters(weight, share, sizes, row, T(1), weights);
-            load_parameters(bias, share, sizes, row, T(0), biases);
-        }
+        T value[PAIRS][2];
         share.load(x + row * sizes.cols, value);
         T center = T(0);
         if (sizes.centered) {
@@ -76,9 +87,30 @@ __device__ void norm_rows(const S* x, const S* weight, const S* bias, S* y, T* m
             return apart * apart;
         });
         const T scale = rstd_of<T>((double)squares / (double)sizes.cols, eps);
-        share.store(y + row * sizes.cols, [&](int k, int j) {
-            return affine(value[k][j], center, scale, weighted, weights[k][j], biased, biases[k][j]);
-        });
+#pragma unroll
+        for (int k = 0; k < PAIRS; ++k) {
+            T factors[2] = {T(1), T(1)}, more[2] = {T(0), T(0)};
+            if (SHARED) {
+                if (weighted) {
+                    share.load_pair(weights, k, factors);
+                }
+                if (biased) {
+                    share.load_pair(biases, k, more);
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < 2; ++j) {
+                    if ((weighted || biased) && share.at(k, j) < sizes.cols) {
+                        const i64 place = sizes.parameter(row, share.at(k, j));
+                        factors[j] = weighted ? widen(weight[place]) : T(1);
+                        more[j] = biased ? widen(bias[place]) : T(0);
+                    }
+                }
+            }
+            share.store_pair(y + row * sizes.cols, k, [&](int, int j) {
+                return affine(value[k][j], center, scale, weighted, factors[j], biased, more[j]);
+            });
+        }
         if (share.thread == 0) {
             if (sizes.centered) {
                 mean[row] = center;
@@ -90,39 +122,36 @@ __device__ void norm_rows(const S* x, const S* weight, const S* bias, S* y, T* m
 
 // A block for each row, which shared memory has room for.
 template <class S, class T>
-__device__ void norm_blocks(const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, const Rows& sizes, double eps) {
+__device__ void norm_wide(const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, const Rows& sizes, double eps) {
     constexpr int PAIRS = thread_pairs<S>();
     __shared__ T parts[WARP];
-    T* value = reinterpret_cast<T*>(shared_memory);
+    T* kept = reinterpret_cast<T*>(shared_memory);
     const i64 first = (i64)blockIdx.x * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(y) && is_even(weight) && is_even(bias);
-    const Share<PAIRS, BLOCK_THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
+    const Share<PAIRS, WIDE_THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
     const bool shared_parameters = sizes.groups == 1 && sizes.plane == 1;
     const bool weighted = weight != nullptr, biased = bias != nullptr;
-    T weights[PAIRS][2], biases[PAIRS][2];
+    T weights[PAIRS][2], biases[PAIRS][2], value[PAIRS][2];
     for (i64 row = first; row < last; ++row) {
         if (row == first || !shared_parameters) {
             load_parameters(weight, share, sizes, row, T(1), weights);
             load_parameters(bias, share, sizes, row, T(0), biases);
         }
-        {
-            T loaded[PAIRS][2];
-            share.load(x + row * sizes.cols, loaded);
-            share.each([&](int k, int j, u32 i) { value[i] = loaded[k][j]; });
-        }
+        share.load(x + row * sizes.cols, value);
+        share.store(kept, [&](int k, int j) { return value[k][j]; });
         __syncthreads();
         T center = T(0);
         if (sizes.centered) {
-            center = (T)(block_sum<T, double>(sizes.cols, parts, [&](i64 i) { return value[i]; }) / (double)sizes.cols);
+            center = (T)(block_sum<T, double>(sizes.cols, parts, [&](i64 i) { return kept[i]; }) / (double)sizes.cols);
         }
         const double squares = block_sum<T, double>(sizes.cols, parts, [&](i64 i) {
-            const T apart = value[i] - center;
+            const T apart = kept[i] - center;
             return apart * apart;
         });
         const T scale = rstd_of<T>(squares / (double)sizes.cols, eps);
         share.store(y + row * sizes.cols, [&](int k, int j) {
-            return affine(value[share.at(k, j)], center, scale, weighted, weights[k][j], biased, biases[k][j]);
+            return affine(value[k][j], center, scale, weighted, weights[k][j], biased, biases[k][j]);
         });
         if (threadIdx.x == 0) {
             if (sizes.centered) {
@@ -130,7 +159,6 @@ __device__ void norm_blocks(const S* x, const S* weight, const S* bias, S* y, T*
             }
             rstd[row] = scale;
         }
-        __syncthreads();
     }
 }
 
@@ -224,50 +252,59 @@ __device__ void norm_grad_rows(
     }
 }
 
-// A block for each row, of which shared memory has room for two.
-template <class S, class T>
+// A block of THREADS for each row, of which shared memory has room for two. While two warps add up a row, the next is read.
+template <int PAIRS, u32 THREADS, class S, class T>
 __device__ void norm_grad_blocks(
     const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, T* partial, const Rows& sizes
 ) {
-    constexpr int PAIRS = thread_pairs<S>();
-    __shared__ T sums[2];
-    T* normal = reinterpret_cast<T*>(shared_memory);
-    T* value = normal + sizes.cols;
+    __shared__ T sums[2], centers[ROW_GROUP], scales[ROW_GROUP];
+    T* normals = reinterpret_cast<T*>(shared_memory);
+    T* values = normals + sizes.cols;
     const i64 first = (i64)blockIdx.x * sizes.per;
     const i64 last = first + sizes.per < sizes.rows ? first + sizes.per : sizes.rows;
     const bool even = sizes.cols % 2 == 0 && is_even(x) && is_even(grad) && is_even(out) && is_even(weight) && is_even(partial);
-    const Share<PAIRS, BLOCK_THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
-    T of_weight[PAIRS][2] = {}, of_bias[PAIRS][2] = {};
+    const Share<PAIRS, THREADS> share = {threadIdx.x, (u32)sizes.cols, even};
+    const bool shared_parameters = sizes.groups == 1 && sizes.plane == 1;
+    T of_weight[PAIRS][2] = {}, of_bias[PAIRS][2] = {}, weights[PAIRS][2], loaded[PAIRS][2], grads[PAIRS][2];
+    if (first + threadIdx.x < last) {
+        centers[threadIdx.x] = sizes.centered ? mean[first + threadIdx.x] : T(0);
+        scales[threadIdx.x] = rstd[first + threadIdx.x];
+    }
+    share.load(x + first * sizes.cols, loaded);
+    share.load(grad + first * sizes.cols, grads);
+    __syncthreads();
     for (i64 row = first; row < last; ++row) {
-        const T center = sizes.centered ? mean[row] : T(0), scale = rstd[row];
-        {
-            T loaded[PAIRS][2], grads[PAIRS][2], weights[PAIRS][2];
-            share.load(x + row * sizes.cols, loaded);
-            share.load(grad + row * sizes.cols, grads);
+        if (row == first || !shared_parameters) {
             load_parameters(weight, share, sizes, row, T(1), weights);
-            share.each([&](int k, int j, u32 i) {
-                const T normalised = (loaded[k][j] - center) * scale;
-                of_weight[k][j] = of_weight[k][j] + grads[k][j] * normalised;
-                of_bias[k][j] = of_bias[k][j] + grads[k][j];
-                normal[i] = normalised;
-                value[i] = weight == nullptr ? grads[k][j] : grads[k][j] * weights[k][j];
-            });
         }
+        const T center = centers[row - first], scale = scales[row - first];
+        T normal[PAIRS][2], value[PAIRS][2];
+        share.each([&](int k, int j, u32) {
+            normal[k][j] = (loaded[k][j] - center) * scale;
+            of_weight[k][j] = of_weight[k][j] + grads[k][j] * normal[k][j];
+            of_bias[k][j] = of_bias[k][j] + grads[k][j];
+            value[k][j] = weight == nullptr ? grads[k][j] : grads[k][j] * weights[k][j];
+        });
+        share.store(normals, [&](int k, int j) { return normal[k][j]; });
+        share.store(values, [&](int k, int j) { return value[k][j]; });
         __syncthreads();
+        if (row + 1 < last) {
+            share.load(x + (row + 1) * sizes.cols, loaded);
+            share.load(grad + (row + 1) * sizes.cols, grads);
+        }
         // Rows of this kernel are no longer than a block of the host's sums: a warp each for the two of them.
         if (threadIdx.x / WARP == 0) {
-            const T sum = reduce_block<T, Sum<T>>(0, sizes.cols, [&](i64 i) { return value[i] * normal[i]; });
+            const T sum = reduce_block<T, Sum<T>>(0, sizes.cols, [&](i64 i) { return values[i] * normals[i]; });
             sums[0] = (T)((double)sum / (double)sizes.cols);
         } else if (threadIdx.x / WARP == 1) {
-            const T sum = reduce_block<T, Sum<T>>(0, sizes.cols, [&](i64 i) { return value[i]; });
+            const T sum = reduce_block<T, Sum<T>>(0, sizes.cols, [&](i64 i) { return values[i]; });
             sums[1] = sizes.centered ? (T)((double)sum / (double)sizes.cols) : T(0);
         }
         __syncthreads();
+        const T slope = sums[0], average = sums[1];
         share.store(out + row * sizes.cols, [&](int k, int j) {
-            const u32 i = share.at(k, j);
-            return grad_of_x(value[i], normal[i], sums[1], sums[0], scale);
+            return grad_of_x(value[k][j], normal[k][j], average, slope, scale);
         });
-        __syncthreads();
     }
     if (partial != nullptr) {
         partial += (i64)blockIdx.x * 2 * sizes.cols;
@@ -529,11 +566,22 @@ __device__ void channel_grads(
     const PieceShare share = {threadIdx.x % WARP, piece.len, is_even(x) && is_even(grad) && piece.len % 2 == 0};
     const i64 statistic = sizes.statistic(piece.image, piece.channel);
     const T center = mean == nullptr ? T(0) : mean[statistic], unit = rstd[statistic];
-    T value[CHUNK / WARP / 2][2], grads[CHUNK / WARP / 2][2];
-    share.load(x, value);
-    share.load(grad, grads);
-    const T total = reduce_lanes<T, Sum<T>>(share, [&](int k, int j) { return grads[k][j]; });
-    const T dot = reduce_lanes<T, Sum<T>>(share, [&](int k, int j) { return grads[k][j] * ((value[k][j] - center) * unit); });
+    // Both sums as `reduce_lanes` takes them, but of pairs as they come.
+    T of_grads[2] = {}, of_products[2] = {};
+#pragma unroll(8 / sizeof(T) * 2)
+    for (int k = 0; k < CHUNK / WARP / 2; ++k) {
+        T value[2], grads[2];
+        share.load_pair(x, k, value);
+        share.load_pair(grad, k, grads);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            if (share.at(k, j) < piece.len) {
+                of_grads[j] = of_grads[j] + grads[j];
+                of_products[j] = of_products[j] + grads[j] * ((value[j] - center) * unit);
+            }
+        }
+    }
+    const T total = merge_lanes<T, Sum<T>>(of_grads, share.even), dot = merge_lanes<T, Sum<T>>(of_products, share.even);
     if (share.thread == 0) {
         const i64 place = piece.channel * sizes.chunks() + piece.chunk;
         totals[place] = (double)total;
@@ -603,12 +651,15 @@ __device__ void channel_grad_x(
     const T center = mean[piece.channel], unit = rstd[piece.channel];
     const T scale = weight == nullptr ? unit : unit * widen(weight[piece.channel]);
     const T average = averages[piece.channel], slope = averages[sizes.channels + piece.channel];
-    T value[CHUNK / WARP / 2][2], grads[CHUNK / WARP / 2][2];
-    share.load(x, value);
-    share.load(grad, grads);
-    share.store(out, [&](int k, int j) {
-        return grad_of_x(grads[k][j], (value[k][j] - center) * unit, average, slope, scale);
-    });
+#pragma unroll(8 / sizeof(T) * 2)
+    for (int k = 0; k < CHUNK / WARP / 2; ++k) {
+        T value[2], grads[2];
+        share.load_pair(x, k, value);
+        share.load_pair(grad, k, grads);
+        share.store_pair(out, k, [&](int, int j) {
+            return grad_of_x(grads[j], (value[j] - center) * unit, average, slope, scale);
+        });
+    }
 }
 
 template <class S, class T>
@@ -626,43 +677,44 @@ __device__ void channel_grad_x_narrow(
     out[at] = narrow<S>(grad_of_x(widen(grad[at]), normal, averages[channel], averages[sizes.channels + channel], scale));
 }
 
-#define ROW_NORM(KERNEL, MOST, S, T, NAME)                                                                             \
+// The last argument is the function.
+#define ROW_NORM(KERNEL, MOST, S, T, NAME, ...)                                                                        \
     extern "C" __global__ void __launch_bounds__(MOST, 1024 / MOST) KERNEL##_##NAME(                                   \
         const S* x, const S* weight, const S* bias, S* y, T* mean, T* rstd, Rows sizes, double eps                     \
     ) {                                                                                                                \
-        KERNEL(x, weight, bias, y, mean, rstd, sizes, eps);                                                            \
+        __VA_ARGS__(x, weight, bias, y, mean, rstd, sizes, eps);                                                       \
     }
 
-#define ROW_GRAD(KERNEL, MOST, S, T, NAME)                                                                             \
+#define ROW_GRAD(KERNEL, MOST, S, T, NAME, ...)                                                                        \
     extern "C" __global__ void __launch_bounds__(MOST, 1024 / MOST) KERNEL##_##NAME(                                   \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, T* partial, Rows sizes       \
     ) {                                                                                                                \
-        KERNEL(x, grad, weight, mean, rstd, out, partial, sizes);                                                      \
+        __VA_ARGS__(x, grad, weight, mean, rstd, out, partial, sizes);                                                 \
     }
 
 #define MOMENTS(KERNEL, S, T, NAME)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
+    extern "C" __global__ void __launch_bounds__(256, 4) KERNEL##_##NAME(                         \
         const S* x, double* sums, double* squares, Channels sizes                                                      \
     ) {                                                                                                                \
         KERNEL<S, T>(x, sums, squares, sizes);                                                                         \
     }
 
 #define CHANNEL_NORM(KERNEL, S, T, NAME)                                                                               \
-    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
+    extern "C" __global__ void __launch_bounds__(256, 4) KERNEL##_##NAME(                         \
         const S* x, const S* weight, const S* bias, const T* mean, const T* rstd, S* y, Channels sizes                 \
     ) {                                                                                                                \
         KERNEL(x, weight, bias, mean, rstd, y, sizes);                                                                 \
     }
 
 #define CHANNEL_GRADS(KERNEL, S, T, NAME)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
+    extern "C" __global__ void __launch_bounds__(256, 4) KERNEL##_##NAME(                         \
         const S* x, const S* grad, const T* mean, const T* rstd, double* totals, double* dots, Channels sizes          \
     ) {                                                                                                                \
         KERNEL(x, grad, mean, rstd, totals, dots, sizes);                                                              \
     }
 
 #define CHANNEL_GRAD_X(KERNEL, S, T, NAME)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 8 ? 2 : 4) KERNEL##_##NAME(                         \
+    extern "C" __global__ void __launch_bounds__(256, 4) KERNEL##_##NAME(                         \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, const T* averages, S* out,           \
         Channels sizes                                                                                                 \
     ) {                                                                                                                \
@@ -670,11 +722,14 @@ __device__ void channel_grad_x_narrow(
     }
 
 #define KERNELS(S, T, NAME)                                                                                            \
-    ROW_NORM(norm_rows, 256, S, T, NAME)                                                                               \
-    ROW_NORM(norm_blocks, BLOCK_THREADS, S, T, NAME)                                                                         \
-    ROW_NORM(norm_long, BLOCK_THREADS, S, T, NAME)                                                                           \
-    ROW_GRAD(norm_grad_rows, 256, S, T, NAME)                                                                          \
-    ROW_GRAD(norm_grad_blocks, BLOCK_THREADS, S, T, NAME)                                                                    \
+    ROW_NORM(norm_short, BLOCK_THREADS, S, T, NAME, norm_rows<short_pairs<S>(), true>)                                 \
+    ROW_NORM(norm_groups, BLOCK_THREADS, S, T, NAME, norm_rows<short_pairs<S>(), false>)                               \
+    ROW_NORM(norm_medium, BLOCK_THREADS, S, T, NAME, norm_rows<medium_pairs<S>(), true>)                               \
+    ROW_NORM(norm_wide, WIDE_THREADS, S, T, NAME, norm_wide)                                                           \
+    ROW_NORM(norm_long, BLOCK_THREADS, S, T, NAME, norm_long)                                                          \
+    ROW_GRAD(norm_grad_rows, 256, S, T, NAME, norm_grad_rows)                                                          \
+    ROW_GRAD(norm_grad_medium, BLOCK_THREADS, S, T, NAME, norm_grad_blocks<1, BLOCK_THREADS>)                          \
+    ROW_GRAD(norm_grad_wide, WIDE_THREADS, S, T, NAME, norm_grad_blocks<thread_pairs<S>(), WIDE_THREADS>)              \
     extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2) norm_grad_long_##NAME(                                    \
         const S* x, const S* grad, const S* weight, const T* mean, const T* rstd, S* out, Rows sizes                   \
     ) {                                                                                                                \

@@ -5,16 +5,23 @@ use fireclay_cpu::norm::{Channels, ROW_GROUP, Rows, SUM_GROUP};
 use fireclay_cuda::{Argument, DeviceBuffer, Library};
 
 use super::float::kernel_of;
-use super::row_kernels::{BLOCK_THREADS, computed, rows_in_shared};
+use super::row_kernels::{BLOCK_THREADS, WARP, computed, rows_in_shared};
 use crate::cuda_call::{CudaCall, address};
 
 /// The kernels of `norm.cu`.
 static KERNELS: Library = fireclay_cuda::library!("norm");
 
-/// Threads of a block of which each warp works on one row.
+/// Threads of a block of the gradient of which each warp works on one row.
 const ROW_THREADS: usize = 256;
-/// Rows in flight with which a device is busy: with more, a warp takes several, and reads weights once for them.
+/// Threads of a block that works on one wide row at a time.
+const WIDE_THREADS: usize = 1024;
+/// Rows in flight with which a device is busy if a warp works on each: with more, a warp takes several.
 const ROWS_IN_FLIGHT: usize = 4096;
+/// Rows in flight with which a device is busy if a block works on each: with more, a block takes several, and reads weights
+/// once for them.
+const BLOCKS_IN_FLIGHT: usize = 512;
+/// Blocks that there should be before a block gets further warps, which share weights.
+const FEWEST_BLOCKS: usize = 32;
 /// An address of nothing.
 const NONE: Argument<'static> = Argument::Address(0);
 
@@ -23,42 +30,46 @@ const NONE: Argument<'static> = Argument::Address(0);
 enum Worker {
     /// A warp, which keeps it in registers.
     Warp,
+    /// The same, for rows whose weights differ.
+    WarpOfGroups,
+    /// A warp with more registers, or a block with fewer threads.
+    Medium,
     /// A block, which keeps it in shared memory.
-    Block,
+    Wide,
     /// A block, for rows of any length.
     Long,
 }
 
 impl Worker {
-    /// As the kernels' `norm_lane_pairs` and `thread_pairs` say.
-    fn of(cols: usize, dtype: DType) -> Worker {
-        match dtype {
-            DType::F64 => Worker::within(cols, 128, 2048),
-            _ => Worker::within(cols, 192, 4096),
+    /// As the kernels' `short_pairs`, `medium_pairs` and `thread_pairs` say.
+    fn of(sizes: Rows, dtype: DType) -> Worker {
+        let most = match dtype {
+            DType::F64 => [128, 256, 2048],
+            _ => [192, 768, 4096],
+        };
+        let by_column = sizes.groups == 1 && sizes.plane == 1;
+        match Worker::within(sizes.cols, most) {
+            Worker::Warp if !by_column => Worker::WarpOfGroups,
+            Worker::Medium if !by_column => Worker::Wide,
+            worker => worker,
         }
     }
 
     /// As the kernels' `grad_lane_pairs` and `thread_pairs` say.
     fn of_gradient(cols: usize, dtype: DType) -> Worker {
-        match dtype {
-            DType::F64 => Worker::within(cols, 64, 2048),
-            _ => Worker::within(cols, 128, 4096),
-        }
+        let most = match dtype {
+            DType::F64 => [64, 1024, 2048],
+            _ => [128, 1024, 4096],
+        };
+        Worker::within(cols, most)
     }
 
-    fn within(cols: usize, warp: usize, block: usize) -> Worker {
+    fn within(cols: usize, [warp, medium, wide]: [usize; 3]) -> Worker {
         match cols {
             cols if cols <= warp => Worker::Warp,
-            cols if cols <= block => Worker::Block,
+            cols if cols <= medium => Worker::Medium,
+            cols if cols <= wide => Worker::Wide,
             _ => Worker::Long,
-        }
-    }
-
-    /// Blocks, and threads of each, for these rows, of which a worker takes `per`.
-    fn launch_shape(self, rows: usize, per: usize) -> [usize; 2] {
-        match self {
-            Worker::Warp => [rows.div_ceil(per).div_ceil(ROW_THREADS / 32), ROW_THREADS],
-            Worker::Block | Worker::Long => [rows.div_ceil(per), BLOCK_THREADS],
         }
     }
 }
@@ -95,18 +106,29 @@ pub(super) fn rows(
         return Ok(());
     }
     let dtype = call.dtype(0);
-    let worker = Worker::of(sizes.cols, dtype);
+    let worker = Worker::of(sizes, dtype);
     let kernel = match worker {
-        Worker::Warp => kernel_of!(call, dtype, "norm_rows"),
-        Worker::Block => kernel_of!(call, dtype, "norm_blocks"),
+        Worker::Warp => kernel_of!(call, dtype, "norm_short"),
+        Worker::WarpOfGroups => kernel_of!(call, dtype, "norm_groups"),
+        Worker::Medium => kernel_of!(call, dtype, "norm_medium"),
+        Worker::Wide => kernel_of!(call, dtype, "norm_wide"),
         Worker::Long => kernel_of!(call, dtype, "norm_long"),
     };
-    let per = match worker {
-        Worker::Long => 1,
-        _ => (sizes.rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP),
+    let (per, threads, rows_of_block) = match worker {
+        Worker::Long => (1, BLOCK_THREADS, 1),
+        Worker::Wide => {
+            let per = (sizes.rows / BLOCKS_IN_FLIGHT).clamp(1, ROW_GROUP);
+            (per, WIDE_THREADS, per)
+        }
+        _ => {
+            let per = (sizes.rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP);
+            let warps = (sizes.rows / per / FEWEST_BLOCKS).clamp(1, BLOCK_THREADS / WARP);
+            (per, warps * WARP, warps * per)
+        }
     };
     let (staged, shared) = match worker {
-        Worker::Warp => (0, 0),
+        Worker::Warp | Worker::Medium => (0, 2 * sizes.cols * dtype.size()),
+        Worker::WarpOfGroups => (0, 0),
         _ => rows_in_shared(sizes.cols, dtype, 1),
     };
     let numbers = numbers(sizes, per, staged > 0);
@@ -122,9 +144,9 @@ pub(super) fn rows(
         Argument::Numbers(&numbers),
         Argument::F64(eps),
     ];
-    let [blocks, threads] = worker.launch_shape(sizes.rows, per);
-    let shape = [blocks, threads, shared];
-    // SAFETY: the kernels' parameters, contiguous, of the lengths that the sizes say; shared memory for a row where it is used.
+    let shape = [sizes.rows.div_ceil(rows_of_block), threads, shared];
+    // SAFETY: the kernels' parameters, contiguous, of the lengths that the sizes say; shared memory for a row, or for weight and
+    // bias, where it is used.
     unsafe { call.launch_with_shared(&KERNELS, kernel, shape, &arguments) }
 }
 
@@ -156,14 +178,18 @@ pub(super) fn row_gradients(
     };
     let to_partial = partial.as_ref().map_or(NONE, address);
     let worker = Worker::of_gradient(cols, dtype);
+    let in_flight = match worker {
+        Worker::Warp => ROWS_IN_FLIGHT,
+        _ => BLOCKS_IN_FLIGHT,
+    };
     let per = match (worker, by_column) {
         (Worker::Long, _) => 1,
         (_, true) => ROW_GROUP,
-        (_, false) => (rows / ROWS_IN_FLIGHT).clamp(1, ROW_GROUP),
+        (_, false) => (rows / in_flight).clamp(1, ROW_GROUP),
     };
     let numbers = numbers(sizes, per, false);
     let sizes_argument = Argument::Numbers(&numbers);
-    let [blocks, threads] = worker.launch_shape(if cols == 0 { 0 } else { rows }, per);
+    let workers = if cols == 0 { 0 } else { rows.div_ceil(per) };
     let mut arguments = vec![
         x,
         grad,
@@ -174,19 +200,29 @@ pub(super) fn row_gradients(
         to_partial,
         sizes_argument,
     ];
-    let (kernel, shared) = match worker {
-        Worker::Warp => (kernel_of!(call, dtype, "norm_grad_rows"), 0),
-        Worker::Block => {
-            let shared = 2 * cols * computed(dtype).size();
-            (kernel_of!(call, dtype, "norm_grad_blocks"), shared)
+    let two_rows = 2 * cols * computed(dtype).size();
+    let (kernel, shape) = match worker {
+        Worker::Warp | Worker::WarpOfGroups => {
+            let blocks = workers.div_ceil(ROW_THREADS / WARP);
+            let kernel = kernel_of!(call, dtype, "norm_grad_rows");
+            (kernel, [blocks, ROW_THREADS, 0])
+        }
+        Worker::Medium => {
+            let kernel = kernel_of!(call, dtype, "norm_grad_medium");
+            (kernel, [workers, BLOCK_THREADS, two_rows])
+        }
+        Worker::Wide => {
+            let kernel = kernel_of!(call, dtype, "norm_grad_wide");
+            (kernel, [workers, WIDE_THREADS, two_rows])
         }
         Worker::Long => {
             arguments.remove(6);
-            (kernel_of!(call, dtype, "norm_grad_long"), 0)
+            let kernel = kernel_of!(call, dtype, "norm_grad_long");
+            (kernel, [workers, BLOCK_THREADS, 0])
         }
     };
-    // SAFETY: as in `rows`; there is a partial sum for each ROW_GROUP rows, which a worker takes then.
-    unsafe { call.launch_with_shared(&KERNELS, kernel, [blocks, threads, shared], &arguments)? };
+    // SAFETY: as in `rows`, of shared memory for two rows; there is a partial sum for each ROW_GROUP rows, which a worker takes then.
+    unsafe { call.launch_with_shared(&KERNELS, kernel, shape, &arguments)? };
     if let Some(partial) = partial {
         if worker == Worker::Long {
             let kernel = kernel_of!(call, dtype, "norm_grad_columns");

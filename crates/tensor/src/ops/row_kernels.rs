@@ -28,3 +28,6 @@ pub(crate) fn fits_a_warp(cols: usize, dtype: DType) -> bool {
 
 /// Threads of a block that works on a row which doesn't.
 pub(crate) const BLOCK_THREADS: usize = 512;
+
+/// Threads of a warp.
+pub(crate) const WARP: usize = 32;

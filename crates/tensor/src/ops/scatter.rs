@@ -81,7 +81,7 @@ fn sorted_numbers(
             "take the indices in parts, or move the operands to the CPU for this op: to(\"cpu\")";
         return Err(Error::argument(call.name(), what).with_hint(hint));
     }
-    sorted_places(call, c"sort_chunks_i64", places, [1, count, count], false)
+    sorted_places(call, places, count)
 }
 
 /// Where in a tensor of this shape the elements go whose indices along `dim` are input 1.

@@ -20,6 +20,9 @@ static KERNELS: Library = fireclay_cuda::library!("sort");
 
 /// Elements that a block sorts, as in `sort.cu`.
 const CHUNK: usize = 1024;
+/// Elements that a block merges, as in `sort.cu`, and its threads.
+const PIECE: usize = 1024;
+const MERGE_THREADS: usize = 256;
 
 /// The first elements of each sorted row of the last dimension; outputs: values, places.
 #[derive(Clone, Copy, Debug)]
@@ -87,34 +90,21 @@ impl Op for Sort {
             return Ok(());
         }
         let dtype = call.dtype(0);
-        let kernel = kernel_of!(
-            call,
-            dtype,
-            "sort_chunks",
-            [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16", I64 "i64", I32 "i32", I16 "i16", I8 "i8", U8 "u8", Bool "u8"]
-        );
-        let places = sorted_places(
-            &call,
-            kernel,
-            call.input(0),
-            [rows, cols, keep],
-            self.descending,
-        )?;
-        let names = [
-            c"sort_finish_1",
-            c"sort_finish_2",
-            c"sort_finish_4",
-            c"sort_finish_8",
-        ];
-        let mut arguments = vec![
-            call.input(0),
-            address(&places),
-            call.output(0),
-            call.output(1),
-        ];
-        arguments.extend([rows * keep, cols, keep].map(|number| Argument::U64(number as u64)));
-        // SAFETY: the kernel's parameters; `keep` places of each row lie one after the other.
-        unsafe { call.launch_threads(&KERNELS, by_size(dtype, names), rows * keep, &arguments) }
+        macro_rules! kernel {
+            ($name:literal) => {
+                kernel_of!(
+                    call,
+                    dtype,
+                    $name,
+                    [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16", I64 "i64", I32 "i32", I16 "i16", I8 "i8", U8 "u8", Bool "u8"]
+                )
+            };
+        }
+        let kernels = [kernel!("sort_chunks"), kernel!("sort_merge")];
+        let outputs = [call.output(0), call.output(1)];
+        let from = (call.input(0), dtype);
+        let sizes = [rows, cols, keep];
+        sort_rows(&call, kernels, from, sizes, self.descending, Some(outputs)).map(drop)
     }
 
     fn saves(&self) -> Saves {
@@ -132,60 +122,97 @@ impl Op for Sort {
     }
 }
 
-/// The places of the `keep` first elements of each row in their order, as u32: `rows` of `cols` numbers lie at `from`, of the
-/// dtype of the kernel.
+/// The places of `count` numbers at `from`, which are i64, in their order, as u32.
 pub(super) fn sorted_places(
     call: &CudaCall<'_>,
-    kernel: &'static CStr,
     from: Argument<'static>,
+    count: usize,
+) -> Result<DeviceBuffer> {
+    let kernels = [c"sort_chunks_i64", c"sort_merge_i64"];
+    let sizes = [1, count, count];
+    let places = sort_rows(call, kernels, (from, DType::I64), sizes, false, None)?;
+    Ok(places.expect("no outputs were given"))
+}
+
+/// Where a pass writes: values, places as u32 and as i64, of which one is null; and the memory that was made for it.
+struct Target {
+    arguments: [Argument<'static>; 3],
+    memory: Option<[DeviceBuffer; 2]>,
+}
+
+/// Sorts `rows` of `cols` numbers, of which the `keep` first are wanted; `kernels`, those that sort chunks and that merge, are of
+/// their dtype. They go to `outputs`, values and indices, if there are some; else the places are returned, as u32.
+fn sort_rows(
+    call: &CudaCall<'_>,
+    kernels: [&'static CStr; 2],
+    (from, dtype): (Argument<'static>, DType),
     [rows, cols, keep]: [usize; 3],
     descending: bool,
-) -> Result<DeviceBuffer> {
-    // The shape of the sorted runs in memory: how many a row has, the places of each, the entries of the last.
+    outputs: Option<[Argument<'static>; 2]>,
+) -> Result<Option<DeviceBuffer>> {
+    const NONE: Argument<'static> = Argument::Address(0);
+    let descending = Argument::U32(u32::from(descending));
+    // The shape of the sorted runs in memory: how many a row has, the places of each, the elements of the last.
     let mut runs = cols.div_ceil(CHUNK);
     let mut run = keep.min(CHUNK);
     let mut last = keep.min(cols - (runs - 1) * CHUNK);
     let numbers = |runs: usize, run: usize, last: usize| {
         [rows, runs, run, last, keep, cols, 0, 0].map(|number| number as i64)
     };
-    let scratch = |count: usize| -> Result<_> {
-        Ok((
-            call.scratch(count, DType::I64)?,
+    let target = |runs: usize, run: usize| -> Result<Target> {
+        if let (1, Some([values, indices])) = (runs, outputs) {
+            let (arguments, memory) = ([values, NONE, indices], None);
+            return Ok(Target { arguments, memory });
+        }
+        let count = rows * runs * run;
+        let memory = [
+            call.scratch(count, dtype)?,
             call.scratch(count, DType::I32)?,
-        ))
+        ];
+        Ok(Target {
+            arguments: [address(&memory[0]), address(&memory[1]), NONE],
+            memory: Some(memory),
+        })
     };
-    let (mut keys, mut places) = scratch(rows * runs * run)?;
+    let mut sorted = target(runs, run)?;
     let threads = cols.min(CHUNK).next_power_of_two().max(64) / 2;
+    let [values, places, indices] = sorted.arguments;
+    let shape = numbers(runs, run, last);
     let arguments = [
         from,
-        address(&keys),
-        address(&places),
-        Argument::Numbers(&numbers(runs, run, last)),
-        Argument::U32(u32::from(descending)),
+        values,
+        places,
+        indices,
+        Argument::Numbers(&shape),
+        descending,
     ];
     // SAFETY: the kernel's parameters; there is room for the runs, and a block's threads are half of what it sorts.
-    unsafe { call.launch(&KERNELS, kernel, [rows * runs, threads], &arguments)? };
+    unsafe { call.launch(&KERNELS, kernels[0], [rows * runs, threads], &arguments)? };
     while runs > 1 {
         let to_run = keep.min(2 * run);
-        let (to_keys, to_places) = scratch(rows * runs.div_ceil(2) * to_run)?;
+        let to = target(runs.div_ceil(2), to_run)?;
+        let [values, places, _] = sorted.arguments;
+        let [to_values, to_places, to_indices] = to.arguments;
+        let shape = numbers(runs, run, last);
         let arguments = [
-            address(&keys),
-            address(&places),
-            address(&to_keys),
-            address(&to_places),
-            Argument::Numbers(&numbers(runs, run, last)),
+            values,
+            places,
+            to_values,
+            to_places,
+            to_indices,
+            Argument::Numbers(&shape),
             Argument::U64(to_run as u64),
+            descending,
         ];
+        let blocks = rows * runs.div_ceil(2) * to_run.div_ceil(PIECE);
         // SAFETY: the kernel's parameters; there is room for the merged runs.
-        unsafe {
-            call.launch_threads(&KERNELS, c"sort_merge", rows * runs * run, &arguments)?;
-        }
+        unsafe { call.launch(&KERNELS, kernels[1], [blocks, MERGE_THREADS], &arguments)? };
         let alone = if runs.is_multiple_of(2) { run } else { 0 };
         last = to_run.min(alone + last);
-        (keys, places) = (to_keys, to_places);
+        sorted = to;
         (runs, run) = (runs.div_ceil(2), to_run);
     }
-    Ok(places)
+    Ok(sorted.memory.map(|[_, places]| places))
 }
 
 /// Rows of zeros with elements at the places of the last dimension that indices name, of which no two of a row are equal; inputs:

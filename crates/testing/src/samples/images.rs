@@ -101,6 +101,28 @@ pub(super) fn add(list: &mut List) {
     list.add("conv2d", inputs, move |x| {
         x[0].conv2d(&x[1], None, depthwise)
     });
+    // Depthwise over several tiles, with steps and gaps, and with taps too far apart for a tile; two results of one channel.
+    type Row<'a> = (&'a [usize], &'a [usize], [usize; 2], [usize; 2], usize);
+    let rows: [Row<'_>; 5] = [
+        (&[2, 3, 37, 70], &[3, 1, 3, 3], [1, 1], [1, 1], 3),
+        (&[1, 2, 40, 35], &[2, 1, 3, 2], [2, 3], [1, 2], 2),
+        (&[1, 2, 9, 11], &[2, 1, 3, 3], [2, 2], [2, 1], 2),
+        (&[1, 1, 130, 125], &[1, 1, 2, 2], [1, 1], [120, 120], 1),
+        (&[2, 2, 6, 5], &[4, 1, 3, 3], [2, 1], [1, 1], 2),
+    ];
+    for (image, weight, stride, dilation, groups) in rows {
+        let bias = list.many(&weight[..1]);
+        let inputs = vec![list.many(image), list.many(weight), bias];
+        let options = Conv2dOptions {
+            stride,
+            padding: [1, 2],
+            dilation,
+            groups,
+        };
+        list.add_large("conv2d", inputs, move |x| {
+            x[0].conv2d(&x[1], Some(&x[2]), options)
+        });
+    }
     let steps = Conv2dOptions {
         stride: [3, 2],
         ..Conv2dOptions::default()

@@ -9,6 +9,7 @@ pub(super) fn add(list: &mut List) {
     softmax(list);
     losses(list);
     sorted(list);
+    apart(list);
     placed(list);
 }
 
@@ -19,13 +20,17 @@ fn norms(list: &mut List) {
     list.add("group_norm", vec![images], |x| {
         x[0].group_norm(2, None, None, 1e-5)
     });
-    // A lane's rest, rows of a block of threads, rows of several of its blocks; rows that start at odd places.
+    // A lane's rest, rows of a warp and of blocks of both sizes, rows of several of its blocks; rows that start at odd places; more
+    // rows than are added up at once, and than a device works on at once.
     for (rows, cols) in [
         (35, 7),
         (2, 256),
         (3, 1),
         (1, 301),
         (18, 530),
+        (26, 770),
+        (2, 1026),
+        (8193, 3),
         (2, 4099),
         (0, 5),
         (3, 0),
@@ -142,6 +147,19 @@ fn sorted(list: &mut List) {
         list.add_stepped("cumsum", vec![whole.clone()], |x| x[0].cumsum(-1));
         list.add_stepped("cumprod", vec![whole], |x| x[0].cumprod(-1));
     }
+}
+
+/// A run of which all lies between two neighbours of the other.
+fn apart(list: &mut List) {
+    let numbers: Vec<f64> = (0..8192)
+        .map(|at| match (at < 4096, at % 2) {
+            (true, 0) => -10.0,
+            (true, _) => 10.0,
+            (false, _) => list.draw.number(-2.0, 2.0),
+        })
+        .collect();
+    let x = Tensor::from_slice(&numbers, &[1, 8192], "cpu").expect("as many as the shape has");
+    list.add_stepped("argsort", vec![x], |x| x[0].argsort(-1, false));
 }
 
 fn placed(list: &mut List) {
