@@ -113,10 +113,13 @@ run() {
     step cublaslt 40 cublaslt.jsonl "${bench[@]}" --blas cublaslt --only gpu/matmul
     step cublaslt-train 40 cublaslt.jsonl "${bench[@]}" --blas cublaslt --only gpu/train
 
-    local why
-    if ! command -v "$python" >/dev/null; then
+    local why left=$((deadline - SECONDS))
+    if ((left > 60)); then left=60; fi
+    if ((left < 5)); then
+        record torch 'not reached' 0 "the $total s are over; GPU_LIMIT gives more"
+    elif ! command -v "$python" >/dev/null; then
         record torch 'left out' 0 "there is no $python; PYTHON names another one"
-    elif ! why=$(timeout 60 "$python" -c 'import torch; torch.ones(1, device="'"$GPU_DEVICE"'"); print(torch.__version__)' 2>&1); then
+    elif ! why=$(timeout "$left" "$python" -c 'import torch; torch.ones(1, device="'"$GPU_DEVICE"'"); print(torch.__version__)' 2>&1); then
         record torch 'left out' 0 "PyTorch can't be used: $(printf '%s' "$why" | tail -n 1)"
     else
         printf '%s\n' "$why" >"$out/torch.txt"
