@@ -111,11 +111,12 @@ pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_
 pub use fireclay_tensor::device::{check_available, default_device, set_default_device};
 pub use fireclay_tensor::{
     Attention, AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy, DType,
-    DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, Formula, Generator, HookHandle,
-    IntoDevice, Layout, Operand, Origin, Pool2d, Reduction, Result, RngState, Scalar, Shape,
-    StateDict, Tensor, ThreadDevices, default_generator, dispatch, enable_grad, function,
-    get_default_device, grad, grad_with, inference_mode, is_grad_enabled, is_inference_mode,
-    manual_seed, no_grad, op, set_grad_enabled,
+    DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, Float32MatmulPrecision, Formula,
+    Generator, HookHandle, IntoDevice, Layout, Operand, Origin, Pool2d, Reduction, Result,
+    RngState, Scalar, Shape, StateDict, Tensor, ThreadDevices, default_generator, dispatch,
+    enable_grad, function, get_default_device, get_float32_matmul_precision, grad, grad_with,
+    inference_mode, is_grad_enabled, is_inference_mode, manual_seed, no_grad, op,
+    set_float32_matmul_precision, set_grad_enabled,
 };
 
 /// Modules, layers, losses, initialisation (`torch.nn`).
@@ -148,6 +149,20 @@ pub mod cuda {
         BlasLibrary, preferred_blas_library, reports as vendor_libraries,
     };
     pub use fireclay_cuda::{Properties, Source};
+}
+
+/// How devices compute (`torch.backends`).
+pub mod backends {
+    /// CUDA devices (`torch.backends.cuda`).
+    pub mod cuda {
+        /// Matrix products: whether those of f32 may use tf32, and which kernel one of some sizes gets
+        /// (`torch.backends.cuda.matmul`).
+        pub mod matmul {
+            pub use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
+            pub use fireclay_tensor::ops::matmul::plan::{Abilities, Kernel, Plan, Tile, plan};
+            pub use fireclay_tensor::{allow_tf32, set_allow_tf32};
+        }
+    }
 }
 
 /// What nearly every program uses.

@@ -458,6 +458,11 @@ impl<'a> CudaCall<'a> {
         self.outputs.iter().map(|output| output.dtype).collect()
     }
 
+    /// The device's compute capability, major and minor.
+    pub(crate) fn capability(&self) -> (u32, u32) {
+        self.stream.gpu().properties().capability
+    }
+
     /// The device.
     pub fn device(&self) -> Device {
         self.stream.gpu().device()

@@ -279,18 +279,18 @@ fn run_prepared(
     if form == KernelInputs::AsIs {
         return run_kernel(op, inputs, targets, kind);
     }
-    let widen = |tensor: &Tensor| form != KernelInputs::Packed && tensor.dtype().is_half();
-    let ready = |tensor: &Tensor| {
-        !widen(tensor) && (form == KernelInputs::Strided || tensor.is_contiguous())
-    };
+    let any_dtype = matches!(form, KernelInputs::Packed | KernelInputs::StridedPacked);
+    let any_strides = matches!(form, KernelInputs::Strided | KernelInputs::StridedPacked);
+    let widen = |tensor: &Tensor| !any_dtype && tensor.dtype().is_half();
+    let ready = |tensor: &Tensor| !widen(tensor) && (any_strides || tensor.is_contiguous());
     // The dtype in which the kernel gives output `index`.
     let kernel_dtype = |index: usize| {
         let dtype = match kind {
             Targets::Fresh => targets[index].dtype(),
             Targets::Shared(metas) => metas[index].dtype,
         };
-        match form {
-            KernelInputs::Packed => dtype,
+        match dtype {
+            _ if any_dtype => dtype,
             _ if dtype.is_half() => DType::F32,
             _ => dtype,
         }

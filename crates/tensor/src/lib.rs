@@ -12,6 +12,7 @@ mod generator;
 pub mod op;
 pub mod ops;
 mod parameter;
+mod precision;
 mod state_dict;
 mod storage;
 mod tensor;
@@ -41,6 +42,10 @@ pub use ops::{
     recurrent::CellWeights,
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
+pub use precision::{
+    Float32MatmulPrecision, allow_tf32, get_float32_matmul_precision, set_allow_tf32,
+    set_float32_matmul_precision,
+};
 pub use state_dict::{StateDict, StateDictReader};
 pub use storage::CpuCall;
 pub use tensor::Tensor;

@@ -143,7 +143,9 @@ pub enum KernelInputs {
     Strided,
     /// Contiguous, any dtype: for what only moves elements.
     Packed,
-    /// As they are: any strides, any dtype.
+    /// Any strides, any dtype; outputs are contiguous, of the dtypes of the output rule.
+    StridedPacked,
+    /// As they are: any strides, any dtype, outputs too.
     AsIs,
 }
 

@@ -20,14 +20,30 @@ pub const DTYPES: [DType; 4] = [DType::F32, DType::BF16, DType::F64, DType::F16]
 /// How far an op's results on a device may be from the host's; none where they have the same bits.
 ///
 /// Attention is composed of other ops on a device. The weight gradient of a convolution is summed in another order where a group has
-/// one output channel.
+/// one output channel. Products of 16-bit floats are summed by tensor cores.
 pub fn tolerance(op: &str, dtype: DType) -> Option<Tolerance> {
-    let sums_in_another_order = ["conv2d", "scaled_dot_product_attention"];
-    sums_in_another_order.contains(&op).then(|| match dtype {
-        DType::F64 => Tolerance::new(1e-10, 1e-10),
-        DType::F32 => Tolerance::new(1e-4, 1e-5),
-        _ => Tolerance::new(1e-2, 1e-2),
-    })
+    match op {
+        "conv2d" | "scaled_dot_product_attention" => Some(match dtype {
+            DType::F64 => Tolerance::new(1e-10, 1e-10),
+            DType::F32 => Tolerance::new(1e-4, 1e-5),
+            _ => Tolerance::new(1e-2, 1e-2),
+        }),
+        "matmul" | "dot" | "linear" => of_sixteen_bits(dtype),
+        _ => None,
+    }
+}
+
+/// Sums of k products in f32 on both sides, each off by k units of what was added, are rounded once: where they lie on two sides
+/// of a middle, to neighbours. Samples have k up to 4 and numbers below 4.
+fn of_sixteen_bits(dtype: DType) -> Option<Tolerance> {
+    let (k, largest) = (4.0, 4.0);
+    let unit = match dtype {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => return None,
+    };
+    let of_sums = 2.0 * k * (k * largest * largest) * 2f64.powi(-24);
+    Some(Tolerance::new(2.0 * unit, of_sums))
 }
 
 /// What came of one call on both sides.

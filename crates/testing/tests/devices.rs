@@ -127,8 +127,12 @@ fn every_tile_gives_the_bits_of_the_host() {
                 MatrixStrides::row_major(m, k),
                 MatrixStrides::row_major(k, n),
             ];
-            let chosen = plan::plan(dtype, shape, strides[0], strides[1]).kernel;
-            kernels.insert(format!("{dtype} {chosen:?}"));
+            let abilities = plan::Abilities {
+                capability: (8, 0),
+                allow_tf32: false,
+            };
+            let chosen = plan::plan(dtype, shape, strides[0], strides[1], abilities);
+            kernels.insert(format!("{dtype} {:?}", chosen.kernel));
             for (a, b) in [(&a, &b), (&lying(&a), &lying(&b))] {
                 let got = (a.to(device).unwrap())
                     .matmul(&b.to(device).unwrap())

@@ -334,6 +334,33 @@ const CASES: &[Case] = &[
         forward(vec![x], |x| x[0].adaptive_avg_pool2d([1, 1]))
     }),
     // Of a product by tiles, the least is what each tile takes of its two operands: (rows + columns) x depth; and the result.
+    case!("matmul [16, 512, 64] @ [16, 64, 512] f32", most 2.0, no conflicts, |device| {
+        product(device, F32, [16, 512, 512, 64], "tn", [128, 128, 1])
+    }),
+    case!("matmul [128, 64, 32] @ [128, 32, 64] f32", most 2.0, no conflicts, |device| {
+        product(device, F32, [128, 64, 64, 32], "nt", [64, 64, 1])
+    }),
+    case!("matmul [16, 512, 64] @ [16, 64, 512] bf16", most 2.0, no conflicts, |device| {
+        product(device, BF16, [16, 512, 512, 64], "nn", [128, 128, 1])
+    }),
+    case!("matmul [16, 512, 64] @ [16, 64, 512] bf16, turned", most 2.0, no conflicts, |device| {
+        product(device, BF16, [16, 512, 512, 64], "tt", [128, 128, 1])
+    }),
+    case!("matmul [64, 128, 64] @ [64, 64, 128] bf16", most 2.0, no conflicts, |device| {
+        product(device, BF16, [64, 128, 128, 64], "nt", [64, 64, 1])
+    }),
+    case!("matmul [128, 2048] @ [2048, 128] bf16, shared sums", most 2.0, no conflicts, |device| {
+        product(device, BF16, [1, 128, 128, 2048], "tn", [32, 32, 8])
+    }),
+    case!("matmul [16, 512, 63] @ [16, 63, 511] bf16, odd", most 2.0, no conflicts, |device| {
+        product(device, BF16, [16, 512, 511, 63], "nn", [128, 128, 1])
+    }),
+    case!("matmul [16, 512, 64] @ [16, 64, 512] tf32", most 2.0, no conflicts, |device| {
+        Ok(by_tf32(product(device, F32, [16, 512, 512, 64], "nn", [128, 128, 1])?))
+    }),
+    case!("matmul [16, 512, 64] @ [16, 64, 512] tf32, turned", most 2.0, no conflicts, |device| {
+        Ok(by_tf32(product(device, F32, [16, 512, 512, 64], "tt", [128, 128, 1])?))
+    }),
     case!("conv2d [8, 64, 16, 16] by 64, 3 x 3, f32", most 2.0, no conflicts, |device| {
         let (x, weight) = (numbers(device, &[8, 64, 16, 16], F32)?, numbers(device, &[64, 64, 3, 3], F32)?);
         let tiles = (8 * 16 * 16_usize).div_ceil(64);
@@ -390,6 +417,47 @@ const PADDED: Conv2dOptions = Conv2dOptions {
     dilation: [1, 1],
     groups: 1,
 };
+
+/// A batch of products that tiles of so many rows and columns compute, several blocks of them sharing a sum: what they read, and
+/// what they write, parts of sums twice. Matrices lie by rows (n) or by columns (t).
+fn product(
+    device: Device,
+    dtype: DType,
+    [batch, m, n, k]: [usize; 4],
+    lie: &str,
+    [rows, cols, splits]: [usize; 3],
+) -> Result<Call> {
+    let matrices = |shape: [usize; 3], lie: u8| match lie {
+        b'n' => numbers(device, &shape, dtype),
+        _ => numbers(device, &[shape[0], shape[2], shape[1]], dtype)?.transpose(1, 2),
+    };
+    let lie = lie.as_bytes();
+    let inputs = vec![
+        matrices([batch, m, k], lie[0])?,
+        matrices([batch, k, n], lie[1])?,
+    ];
+    let call = forward(inputs, |x| x[0].matmul(&x[1]))?;
+    let tiles = batch * m.div_ceil(rows) * n.div_ceil(cols);
+    let parts = if splits > 1 {
+        2 * splits * batch * m * n * 4
+    } else {
+        0
+    };
+    let least = tiles * (rows + cols) * k * dtype.size() + parts + batch * m * n * dtype.size();
+    Ok(Call { least, ..call })
+}
+
+/// The same call while products of f32 may round to tf32.
+fn by_tf32(call: Call) -> Call {
+    let run = call.run;
+    let run: Run = Box::new(move |made| {
+        fireclay_tensor::set_allow_tf32(true);
+        let ran = run(made);
+        fireclay_tensor::set_allow_tf32(false);
+        ran
+    });
+    Call { run, ..call }
+}
 
 /// A batch of rows with weight and bias.
 fn of_norm(device: Device, dtype: DType) -> Result<Vec<Tensor>> {

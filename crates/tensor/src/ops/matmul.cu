@@ -2,95 +2,14 @@
 //
 // Every number of C is one sum over k in the order of the host (`cpu/src/gemm.rs`): ascending, cut into parts of `depth`, each
 // step a fused multiply-add; for a vector and rows along k a sum of 128 bytes of sums. Parts that several blocks compute are
-// added in the same order. So the bits are those of a host with fused multiply-add.
+// added in the same order. So the bits are those of a host with fused multiply-add. 16-bit floats are widened as they come and
+// rounded once; their tiles are for devices whose tensor cores `matmul_mma.cu` can't use.
 
-#include "device.cuh"
+#include "matmul.cuh"
 
-// The argument of all kernels: one batch of products C = A B. Strides are in elements. The Rust file `matmul.rs` writes these
-// numbers in this order.
-struct Product {
-    const void* a;
-    const void* b;
-    void* c;          // contiguous [batch, m, n]
-    void* parts;      // [parts of k][batch, m, n], where several blocks share the sums of a tile
-    const void* bias; // n numbers (or one, by a step of 0), or null
-    i64 batch, m, n, k;
-    i64 depth;  // steps of a part of k
-    i64 splits; // blocks that share the sums of a tile
-    i64 a_row, a_col, b_row, b_col;
-    i64 a_step, b_step; // from one matrix of the batch to the next
-    i64 bias_step;
-    i64 flags;
-
-    __device__ bool has(i64 flag) const { return (flags & flag) != 0; }
-    __device__ i64 parts_of_k() const { return (k + depth - 1) / depth; }
-};
-
-// Flags: whether neighbours along k lie nearest to each other, and whether 16 bytes can be loaded at once.
-constexpr i64 A_ALONG_K = 1, A_WIDE = 2, B_ALONG_K = 4, B_WIDE = 8, C_WIDE = 16;
-
-// Numbers that lie side by side and are moved at once.
-template <class T, int N> struct alignas(sizeof(T) * N) Pack {
-    T x[N];
-};
-
-// What a block computes. Blocks that run at the same time share rows of A and columns of B: eight tiles one below the other
-// come first.
-struct Place {
-    i64 matrix, split, row, col;
-};
-template <int ROWS, int COLS> __device__ inline Place place_of_block(const Product& p) {
-    const i64 tiles_m = (p.m + ROWS - 1) / ROWS, tiles_n = (p.n + COLS - 1) / COLS;
-    const i64 tile = blockIdx.x % (tiles_m * tiles_n), rest = blockIdx.x / (tiles_m * tiles_n);
-    const i64 band = tile / (8 * tiles_n) * 8, within = tile % (8 * tiles_n);
-    const i64 rows = tiles_m - band < 8 ? tiles_m - band : 8;
-    return {rest / p.splits, rest % p.splits, (band + within % rows) * ROWS, within / rows * COLS};
-}
-
-// The number of C in column `col`, of its finished sum.
-template <class T> __device__ inline T finished(const Product& p, T sum, i64 col) {
-    return p.bias ? plus(sum, ((const T*)p.bias)[col * p.bias_step]) : sum;
-}
-
-// Writes N neighbouring sums of a row: finished ones to C, others to their part.
-template <class T, int N>
-__device__ inline void put(const Product& p, const T* sums, i64 matrix, i64 part, bool is_whole, i64 row, i64 col) {
-    const i64 at = (matrix * p.m + row) * p.n + col;
-    const bool wide = p.has(C_WIDE) && col + N <= p.n;
-    if (is_whole) {
-        T* to = (T*)p.c + at;
-        Pack<T, N> out;
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (col + i < p.n) {
-                out.x[i] = finished(p, sums[i], col + i);
-                if (!wide) {
-                    to[i] = out.x[i];
-                }
-            }
-        }
-        if (wide) {
-            *(Pack<T, N>*)to = out;
-        }
-        return;
-    }
-    T* to = (T*)p.parts + part * p.batch * p.m * p.n + at;
-    if (wide) {
-        Pack<T, N> out;
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            out.x[i] = sums[i];
-        }
-        *(Pack<T, N>*)to = out;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        if (col + i < p.n) {
-            to[i] = sums[i];
-        }
-    }
-}
+template <class T> __device__ inline T zero() { return T(0); }
+template <> __device__ inline f16 zero() { return {0}; }
+template <> __device__ inline bf16 zero() { return {0}; }
 
 // Adds the parts of the sums, the first one first. Sums of nothing have no parts.
 template <class T> __device__ void add_parts(const Product& p) {
@@ -99,12 +18,13 @@ template <class T> __device__ void add_parts(const Product& p) {
     if (at >= count) {
         return;
     }
-    const T* from = (const T*)p.parts + at;
-    T sum = parts > 0 ? from[0] : T(0);
+    using Sum = typename Computed<T>::type;
+    const Sum* from = (const Sum*)p.parts + at;
+    Sum sum = parts > 0 ? from[0] : Sum(0);
     for (i64 part = 1; part < parts; ++part) {
         sum = plus(sum, from[part * count]);
     }
-    ((T*)p.c)[at] = finished(p, sum, at % p.n);
+    ((T*)p.c)[at] = finished<T>(p, sum, at % p.n);
 }
 
 // The step of k that comes at place `i` when numbers are loaded along rows: 0, 4, 1, 5, and so on, so that the lanes that
@@ -115,8 +35,9 @@ __device__ constexpr int step_at(int i) { return i / 8 * 8 + i % 2 * 4 + i / 2 %
 //
 // What can be loaded 16 bytes at once waits in registers while the step before is computed; the rest goes one by one.
 template <class T, int ROWS, int STEP, int THREADS> struct Mover {
+    using Sum = typename Computed<T>::type;
     // Numbers that are loaded at once, and that fill 16 bytes of shared memory.
-    static constexpr int WIDE = 16 / sizeof(T);
+    static constexpr int WIDE = 16 / sizeof(Sum);
     static constexpr int PITCH = ROWS + WIDE;
     static constexpr int EACH = ROWS * STEP / THREADS / WIDE;
     static_assert(EACH > 0, "every thread loads whole packs");
@@ -159,19 +80,19 @@ template <class T, int ROWS, int STEP, int THREADS> struct Mover {
             } else {
 #pragma unroll
                 for (int j = 0; j < WIDE; ++j) {
-                    held[i].x[j] = other > 0 && j < left ? from[j] : T(0);
+                    held[i].x[j] = other > 0 && j < left ? from[j] : zero<T>();
                 }
             }
         }
     }
 
     // Loads `steps` steps, and goes on to the next ones. What is not held in registers goes to `to`.
-    __device__ void load(T (&to)[STEP][PITCH], int steps) {
+    __device__ void load(Sum (&to)[STEP][PITCH], int steps) {
         if (!wide) {
 #pragma unroll 4
             for (int id = threadIdx.x; id < ROWS * STEP; id += THREADS) {
                 const int row = row_of(id, along_k, 1), step = step_of(id, along_k, 1);
-                to[step][row] = row < rows && step < steps ? at[row * across + step * along] : T(0);
+                to[step][row] = widen(row < rows && step < steps ? at[row * across + step * along] : zero<T>());
             }
         } else if (along_k) {
             load_wide<true>(steps);
@@ -182,21 +103,26 @@ template <class T, int ROWS, int STEP, int THREADS> struct Mover {
     }
 
     // Stores what is held in registers.
-    __device__ void store(T (&to)[STEP][PITCH]) const {
+    __device__ void store(Sum (&to)[STEP][PITCH]) const {
         if (!wide) {
             return;
         }
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
+            Pack<Sum, WIDE> pack;
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j) {
+                pack.x[j] = widen(held[i].x[j]);
+            }
             if (along_k) {
-                T* from = &to[step + step_of(i * THREADS, true, WIDE)][row + row_of(i * THREADS, true, WIDE)];
+                Sum* from = &to[step + step_of(i * THREADS, true, WIDE)][row + row_of(i * THREADS, true, WIDE)];
 #pragma unroll
                 for (int j = 0; j < WIDE; ++j) {
-                    from[j * PITCH] = held[i].x[j];
+                    from[j * PITCH] = pack.x[j];
                 }
             } else {
                 const int step_i = step_of(i * THREADS, false, WIDE), row_i = row_of(i * THREADS, false, WIDE);
-                *(Pack<T, WIDE>*)&to[step + step_i][row + row_i] = held[i];
+                *(Pack<Sum, WIDE>*)&to[step + step_i][row + row_i] = pack;
             }
         }
     }
@@ -208,22 +134,23 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
     static constexpr int SIDE_M = ROWS / EACH_M, SIDE_N = COLS / EACH_N, THREADS = SIDE_M * SIDE_N;
     // Lanes of a warp that lie side by side: few rows of A and columns of B are read by a warp.
     static constexpr int LANES_N = SIDE_N < 8 ? SIDE_N : 8, LANES_M = 32 / LANES_N, WARPS_N = SIDE_N / LANES_N;
+    using Sum = typename Computed<T>::type;
     using MoveA = Mover<T, ROWS, STEP, THREADS>;
     using MoveB = Mover<T, COLS, STEP, THREADS>;
     static constexpr int WIDE = MoveA::WIDE;
 
     // Adds one step of k to the sums.
     static __device__ void add_step(
-        T (&sums)[EACH_M][EACH_N], const T* a, const T* b, int row, int col
+        Sum (&sums)[EACH_M][EACH_N], const Sum* a, const Sum* b, int row, int col
     ) {
-        T left[EACH_M], right[EACH_N];
+        Sum left[EACH_M], right[EACH_N];
 #pragma unroll
         for (int i = 0; i < EACH_M; i += WIDE) {
-            *(Pack<T, WIDE>*)&left[i] = *(const Pack<T, WIDE>*)&a[row + i * SIDE_M];
+            *(Pack<Sum, WIDE>*)&left[i] = *(const Pack<Sum, WIDE>*)&a[row + i * SIDE_M];
         }
 #pragma unroll
         for (int j = 0; j < EACH_N; j += WIDE) {
-            *(Pack<T, WIDE>*)&right[j] = *(const Pack<T, WIDE>*)&b[col + j * SIDE_N];
+            *(Pack<Sum, WIDE>*)&right[j] = *(const Pack<Sum, WIDE>*)&b[col + j * SIDE_N];
         }
 #pragma unroll
         for (int i = 0; i < EACH_M; ++i) {
@@ -235,11 +162,11 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
     }
 
     static __device__ void run(const Product& p) {
-        __shared__ alignas(16) T a_tile[2][STEP][MoveA::PITCH];
-        __shared__ alignas(16) T b_tile[2][STEP][MoveB::PITCH];
+        __shared__ alignas(16) Sum a_tile[2][STEP][MoveA::PITCH];
+        __shared__ alignas(16) Sum b_tile[2][STEP][MoveB::PITCH];
         const Place place = place_of_block<ROWS, COLS>(p);
-        const T* a = (const T*)p.a + place.matrix * p.a_step + place.row * p.a_row;
-        const T* b = (const T*)p.b + place.matrix * p.b_step + place.col * p.b_col;
+        const T* a = (const T*)p.a + p.start_of(place.matrix, p.a_steps) + place.row * p.a_row;
+        const T* b = (const T*)p.b + p.start_of(place.matrix, p.b_steps) + place.col * p.b_col;
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const int row = (warp / WARPS_N * LANES_M + lane / LANES_N) * WIDE;
         const int col = (warp % WARPS_N * LANES_N + lane % LANES_N) * WIDE;
@@ -254,7 +181,7 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
         b += k * p.b_row;
         MoveA move_a(a, p.a_row, p.a_col, p.m - place.row, p.has(A_ALONG_K), p.has(A_WIDE));
         MoveB move_b(b, p.b_col, p.b_row, p.n - place.col, p.has(B_ALONG_K), p.has(B_WIDE));
-        T total[EACH_M][EACH_N], sums[EACH_M][EACH_N] = {};
+        Sum total[EACH_M][EACH_N], sums[EACH_M][EACH_N] = {};
         bool is_first = true;
         int buffer = 0;
         int steps = part_end - k < STEP ? (int)(part_end - k) : STEP;
@@ -291,7 +218,7 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
 #pragma unroll
                     for (int j = 0; j < EACH_N; ++j) {
                         total[i][j] = is_first ? sums[i][j] : plus(total[i][j], sums[i][j]);
-                        sums[i][j] = T(0);
+                        sums[i][j] = Sum(0);
                     }
                 }
                 if (!is_whole || ends) {
@@ -312,7 +239,7 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
     }
 
     static __device__ void write(
-        const Product& p, const T (&sums)[EACH_M][EACH_N], const Place& place, i64 part, bool is_whole, int row, int col
+        const Product& p, const Sum (&sums)[EACH_M][EACH_N], const Place& place, i64 part, bool is_whole, int row, int col
     ) {
 #pragma unroll
         for (int i = 0; i < EACH_M; ++i) {
@@ -330,21 +257,22 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
 
 // A vector (A, one row) times a matrix whose columns lie along k: 128 bytes of sums a column, which are merged by halves.
 template <class T> __device__ void dots(const Product& p) {
-    constexpr int LANES = 128 / sizeof(T), AHEAD = 8, COLS = 128 / LANES;
+    using Sum = typename Computed<T>::type;
+    constexpr int LANES = 128 / sizeof(Sum), AHEAD = 8, COLS = 128 / LANES;
     const i64 tiles = (p.n + COLS - 1) / COLS;
     const i64 tile = blockIdx.x % tiles, split = blockIdx.x / tiles % p.splits, matrix = blockIdx.x / tiles / p.splits;
     const i64 col = tile * COLS + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     // Every lane takes part in the merging.
     const i64 from_col = col < p.n ? col : p.n - 1;
-    const T* a = (const T*)p.a + matrix * p.a_step;
-    const T* b = (const T*)p.b + matrix * p.b_step + from_col * p.b_col;
+    const T* a = (const T*)p.a + p.start_of(matrix, p.a_steps);
+    const T* b = (const T*)p.b + p.start_of(matrix, p.b_steps) + from_col * p.b_col;
     const i64 parts = p.parts_of_k();
     const i64 first = parts * split / p.splits, last = parts * (split + 1) / p.splits;
-    T total = T(0);
+    Sum total = Sum(0);
     for (i64 part = first; part < last; ++part) {
         const i64 end = (part + 1) * p.depth < p.k ? (part + 1) * p.depth : p.k;
-        T sum = T(0);
+        Sum sum = Sum(0);
         i64 k = part * p.depth + lane;
         for (; k + (AHEAD - 1) * LANES < end; k += AHEAD * LANES) {
             T x[AHEAD], y[AHEAD];
@@ -355,11 +283,11 @@ template <class T> __device__ void dots(const Product& p) {
             }
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {
-                sum = multiply_add(y[i], x[i], sum);
+                sum = multiply_add(widen(y[i]), widen(x[i]), sum);
             }
         }
         for (; k < end; k += LANES) {
-            sum = multiply_add(b[k * p.b_row], a[k * p.a_col], sum);
+            sum = multiply_add(widen(b[k * p.b_row]), widen(a[k * p.a_col]), sum);
         }
 #pragma unroll
         for (int half = LANES / 2; half > 0; half /= 2) {
@@ -377,6 +305,7 @@ template <class T> __device__ void dots(const Product& p) {
 
 // A vector (A, one row) times a matrix whose rows lie along n: a thread for WIDE neighbouring columns.
 template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
+    using Sum = typename Computed<T>::type;
     constexpr int AHEAD = 8, COLS = 64 * WIDE;
     const i64 tiles = (p.n + COLS - 1) / COLS;
     const i64 tile = blockIdx.x % tiles, split = blockIdx.x / tiles % p.splits, matrix = blockIdx.x / tiles / p.splits;
@@ -384,14 +313,14 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
     if (col >= p.n) {
         return;
     }
-    const T* a = (const T*)p.a + matrix * p.a_step;
-    const T* b = (const T*)p.b + matrix * p.b_step + col * p.b_col;
+    const T* a = (const T*)p.a + p.start_of(matrix, p.a_steps);
+    const T* b = (const T*)p.b + p.start_of(matrix, p.b_steps) + col * p.b_col;
     const i64 parts = p.parts_of_k();
     const i64 first = parts * split / p.splits, last = parts * (split + 1) / p.splits;
-    T total[WIDE] = {};
+    Sum total[WIDE] = {};
     for (i64 part = first; part < last; ++part) {
         const i64 end = (part + 1) * p.depth < p.k ? (part + 1) * p.depth : p.k;
-        T sums[WIDE] = {};
+        Sum sums[WIDE] = {};
         i64 k = part * p.depth;
         for (; k + AHEAD <= end; k += AHEAD) {
             T x[AHEAD];
@@ -405,7 +334,7 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
             for (int i = 0; i < AHEAD; ++i) {
 #pragma unroll
                 for (int j = 0; j < WIDE; ++j) {
-                    sums[j] = multiply_add(x[i], y[i].x[j], sums[j]);
+                    sums[j] = multiply_add(widen(x[i]), widen(y[i].x[j]), sums[j]);
                 }
             }
         }
@@ -413,7 +342,7 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
             const Pack<T, WIDE> y = *(const Pack<T, WIDE>*)&b[k * p.b_row];
 #pragma unroll
             for (int j = 0; j < WIDE; ++j) {
-                sums[j] = multiply_add(a[k * p.a_col], y.x[j], sums[j]);
+                sums[j] = multiply_add(widen(a[k * p.a_col]), widen(y.x[j]), sums[j]);
             }
         }
         if (p.splits > 1) {
@@ -439,7 +368,7 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
     extern "C" __global__ void __launch_bounds__(128) matmul_##NAME##_dots(const Product p) { dots<T>(p); }            \
     extern "C" __global__ void __launch_bounds__(64) matmul_##NAME##_weighted_rows(const Product p) {                  \
         if (p.has(B_WIDE)) {                                                                                           \
-            weighted_rows<T, 16 / sizeof(T)>(p);                                                       \
+            weighted_rows<T, 16 / sizeof(Computed<T>::type)>(p);                                                       \
         } else {                                                                                                       \
             weighted_rows<T, 1>(p);                                                                                    \
         }                                                                                                              \
@@ -463,3 +392,11 @@ REST(double, f64)
 TILE(i64, i64, 64, 64, 8, 8, 4)
 TILE(i64, i64, 32, 32, 8, 4, 4)
 REST(i64, i64)
+
+TILE(bf16, bf16, 64, 64, 8, 8, 4)
+TILE(bf16, bf16, 32, 32, 8, 4, 4)
+REST(bf16, bf16)
+
+TILE(f16, f16, 64, 64, 8, 8, 4)
+TILE(f16, f16, 32, 32, 8, 4, 4)
+REST(f16, f16)

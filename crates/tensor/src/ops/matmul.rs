@@ -1,13 +1,13 @@
 //! Matrix products: `matmul`, `linear`, `dot`, `outer`.
 
+mod launch;
 pub mod plan;
 
 use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
 use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
-use fireclay_cuda::vendor::{Matrix, Product};
-use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
+use self::launch::{BATCH_DIMS, BatchDim, Matrices, Products};
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::cuda_call::CudaCall;
@@ -16,186 +16,24 @@ use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
-/// The kernels of `matmul.cu`.
-static KERNELS: Library = fireclay_cuda::library!("matmul");
-
-/// What a kernel is told of its operands, as in `matmul.cu`: whether neighbours along k lie nearest to each other, and whether 16 bytes
-/// can be loaded or stored at once.
-const A_ALONG_K: u64 = 1;
-const A_WIDE: u64 = 2;
-const B_ALONG_K: u64 = 4;
-const B_WIDE: u64 = 8;
-const C_WIDE: u64 = 16;
-
-/// Starts the product of matrices of these sizes, strides in elements, at places in elements of the first two inputs; the
-/// result is contiguous at `c` in elements. A third input is the bias.
-fn product_on_device(
-    call: &CudaCall<'_>,
-    shape: GemmShape,
-    (a, mut a_strides): (usize, MatrixStrides),
-    (b, mut b_strides): (usize, MatrixStrides),
-    c: usize,
-) -> Result<()> {
-    let GemmShape {
-        mut batch,
-        mut m,
-        mut n,
-        k,
-    } = shape;
-    if batch * m * n == 0 {
-        return Ok(());
-    }
-    let dtype = call.dtype(0);
-    if !matches!(dtype, DType::F32 | DType::F64 | DType::I64) {
-        return Err(call.no_kernel());
-    }
-    let [of_a, of_b] =
-        [a_strides, b_strides].map(|MatrixStrides { batch, row, col }| Matrix { batch, row, col });
-    #[rustfmt::skip]
-    let product = Product { dtype, tf32: false, batch, m, n, k, a: of_a, b: of_b };
-    // SAFETY: the operands have these sizes along these strides from these places on.
-    if unsafe { call.product_by_vendor(&product, [a, b, c]) }? {
-        return Ok(());
-    }
-    // As on the host: many rows with one matrix are one tall product.
-    if batch > 1 && b_strides.batch == 0 && a_strides.batch == m * a_strides.row {
-        m *= batch;
-        batch = 1;
-    }
-    let plan = plan::plan(dtype, GemmShape { batch, m, n, k }, a_strides, b_strides);
-    let size = dtype.size();
-    let address = |operand: Argument<'static>, place: usize| match operand {
-        Argument::Address(address) => address + (place * size) as u64,
-        _ => 0,
-    };
-    let mut a = address(call.input(0), a);
-    let mut b = address(call.input(1), b);
-    let c = address(call.output(0), c);
-    let bias = if call.inputs() > 2 {
-        address(call.input(2), 0)
-    } else {
-        0
-    };
-    let swaps = plan.kernel.is_of_vector() && n == 1 && m > 1;
-    if swaps {
-        (m, n) = (n, m);
-        (a, b) = (b, a);
-        (a_strides, b_strides) = (b_strides.transposed(), a_strides.transposed());
-    }
-    let scratch = match plan.splits {
-        1 => None,
-        _ => Some(call.scratch(k.div_ceil(plan.depth) * batch * m * n, dtype)?),
-    };
-    let wide = 16 / size;
-    // Whether an operand of these strides, over rows and over k, can be loaded 16 bytes at a time.
-    let is_wide = |address: u64, across: usize, along: usize, step: usize, rows: usize| {
-        let other = if along == 1 { across } else { along };
-        let lines = if along == 1 { rows } else { k };
-        (along == 1 || across == 1)
-            && address.is_multiple_of(16)
-            && (lines == 1 || other.is_multiple_of(wide))
-            && (batch == 1 || step.is_multiple_of(wide))
-            && plan.depth.is_multiple_of(wide)
-    };
-    let flags = [
-        (A_ALONG_K, a_strides.col == 1),
-        (
-            A_WIDE,
-            is_wide(a, a_strides.row, a_strides.col, a_strides.batch, m),
-        ),
-        (B_ALONG_K, b_strides.row == 1),
-        (
-            B_WIDE,
-            plan.kernel.takes_wide_b(b_strides)
-                && is_wide(b, b_strides.col, b_strides.row, b_strides.batch, n),
-        ),
-        (C_WIDE, c.is_multiple_of(16) && n.is_multiple_of(wide)),
-    ];
-    let flags = (flags.iter())
-        .filter(|(_, is_so)| *is_so)
-        .fold(0, |all, (flag, _)| all | flag);
-    let parts = scratch.as_ref().map_or(0, |buffer| buffer.address());
-    let sizes = [batch, m, n, k, plan.depth, plan.splits];
-    let strides = [a_strides, b_strides].map(|strides| [strides.row, strides.col]);
-    let steps = [a_strides.batch, b_strides.batch, usize::from(!swaps)];
-    let numbers = (sizes.into_iter())
-        .chain(strides.into_iter().flatten())
-        .chain(steps)
-        .map(|number| number as u64);
-    // The structure `Product` of matmul.cu.
-    let numbers = [a, b, c, parts, bias]
-        .into_iter()
-        .chain(numbers)
-        .chain([flags]);
-    let bytes: Vec<u8> = numbers.flat_map(u64::to_ne_bytes).collect();
-    let arguments = [Argument::Bytes(&bytes)];
-    let of = match dtype {
-        DType::F32 => 0,
-        DType::F64 => 1,
-        _ => 2,
-    };
-    let merge = [
-        c"matmul_f32_add_parts",
-        c"matmul_f64_add_parts",
-        c"matmul_i64_add_parts",
-    ][of];
-    if k > 0 {
-        let tiles = match plan.kernel {
-            plan::Kernel::WeightedRows if flags & B_WIDE != 0 => n.div_ceil(64 * wide),
-            kernel => kernel.tiles(m, n, size),
-        };
-        let blocks = batch * plan.splits * tiles;
-        // SAFETY: the kernel's only parameter is this structure; it reads within the sizes, which the operands have along these
-        // strides, and writes C or the parts, for all of which the scratch memory has room.
-        unsafe {
-            call.launch(
-                &KERNELS,
-                plan.kernel.name(dtype),
-                [blocks, plan.kernel.threads()],
-                &arguments,
-            )?
-        };
-    }
-    if k == 0 || plan.splits > 1 {
-        // SAFETY: as above; it reads the parts that the first kernel wrote, one after the other.
-        unsafe {
-            call.launch(
-                &KERNELS,
-                merge,
-                [(batch * m * n).div_ceil(256), 256],
-                &arguments,
-            )?
-        };
-    }
-    Ok(())
-}
-
-/// Calls `each` for every run of products whose operands lie evenly: how many they are, where the first one's operands start
-/// in elements and from one to the next, and the number of the first.
+/// Calls `each` for every run of products: the dimensions of the run, `most` at most, where the first one's operands start in
+/// elements, and the number of the first.
 fn for_each_run(
-    batch: &[usize],
-    a: &[usize],
-    b: &[usize],
-    mut each: impl FnMut(usize, [(usize, usize); 2], usize) -> Result<()>,
+    dims: &[BatchDim],
+    most: usize,
+    mut each: impl FnMut(&[BatchDim], [usize; 2], usize) -> Result<()>,
 ) -> Result<()> {
-    let (outer, (size, a_step, b_step)) = merge_batch(batch, a, b);
-    let mut index: Dims = smallvec![0; outer.len()];
-    for run in 0..outer.iter().product() {
-        let place = |strides: &[usize]| -> usize {
-            index
-                .iter()
-                .zip(strides)
-                .map(|(index, stride)| index * stride)
-                .sum()
-        };
-        each(size, [(place(a), a_step), (place(b), b_step)], run * size)?;
-        for dim in (0..outer.len()).rev() {
-            index[dim] += 1;
-            if index[dim] < outer[dim] {
-                break;
-            }
-            index[dim] = 0;
+    let (outer, run) = dims.split_at(dims.len().saturating_sub(most));
+    let count: usize = run.iter().map(|dim| dim.size).product();
+    let runs = outer.iter().map(|dim| dim.size).product();
+    for number in 0..runs {
+        let (mut rest, mut places) = (number, [0, 0]);
+        for dim in outer.iter().rev() {
+            let index = rest % dim.size;
+            rest /= dim.size;
+            places = [places[0] + index * dim.a, places[1] + index * dim.b];
         }
+        each(run, places, number * count)?;
     }
     Ok(())
 }
@@ -260,14 +98,17 @@ impl Op for Matmul {
             let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
             let (a_batch, a_strides) = strides(call.layout(0), batch);
             let (b_batch, b_strides) = strides(call.layout(1), batch);
+            let dims = merged(batch, &a_batch, &b_batch);
             let (a, b) = (call.input_strided::<T>(0), call.input_strided::<T>(1));
             let c = call.output::<T>(0);
             let c_strides = MatrixStrides::row_major(m, n);
-            for_each_run(batch, &a_batch, &b_batch, |count, [(a_at, a_step), (b_at, b_step)], first| {
+            for_each_run(&dims, 1, |run, [a_at, b_at], first| {
+                let run = run.first().copied().unwrap_or(BatchDim { size: 1, a: 0, b: 0 });
+                let count = run.size;
                 gemm(
                     GemmShape { batch: count, m, n, k }, 1.0,
-                    &a[a_at.min(a.len())..], MatrixStrides { batch: a_step, ..a_strides },
-                    &b[b_at.min(b.len())..], MatrixStrides { batch: b_step, ..b_strides },
+                    &a[a_at.min(a.len())..], MatrixStrides { batch: run.a, ..a_strides },
+                    &b[b_at.min(b.len())..], MatrixStrides { batch: run.b, ..b_strides },
                     0.0, &mut c[first * m * n..][..count * m * n], c_strides, Epilogue::None,
                 ).map_err(out_of_host_memory)
             })?;
@@ -276,7 +117,7 @@ impl Op for Matmul {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Strided
+        KernelInputs::StridedPacked
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
@@ -284,34 +125,18 @@ impl Op for Matmul {
         let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
         let (a_batch, a_strides) = strides(call.layout(0), batch);
         let (b_batch, b_strides) = strides(call.layout(1), batch);
-        for_each_run(
-            batch,
-            &a_batch,
-            &b_batch,
-            |count, [(a, a_step), (b, b_step)], first| {
-                let a = (
-                    a,
-                    MatrixStrides {
-                        batch: a_step,
-                        ..a_strides
-                    },
-                );
-                let b = (
-                    b,
-                    MatrixStrides {
-                        batch: b_step,
-                        ..b_strides
-                    },
-                );
-                let shape = GemmShape {
-                    batch: count,
-                    m,
-                    n,
-                    k,
-                };
-                product_on_device(&call, shape, a, b, first * m * n)
-            },
-        )
+        let dims = merged(batch, &a_batch, &b_batch);
+        for_each_run(&dims, launch::BATCH_DIMS, |run, [a, b], first| {
+            let products = Products {
+                batch: run,
+                m,
+                n,
+                k,
+                c: first * m * n,
+            };
+            let (a, b) = (Matrices::new(a, a_strides), Matrices::new(b, b_strides));
+            launch::launch(&call, &products, a, b)
+        })
     }
 
     fn saves(&self) -> Saves {
@@ -383,22 +208,20 @@ fn strides(layout: &Layout, batch: &[usize]) -> (Dims, MatrixStrides) {
     (over_batch, matrix)
 }
 
-/// Splits the batch into outer dimensions and one inner run: (size, stride of a, stride of b).
-fn merge_batch<'a>(
-    batch: &'a [usize],
-    a: &[usize],
-    b: &[usize],
-) -> (&'a [usize], (usize, usize, usize)) {
-    let Some(last) = batch.len().checked_sub(1) else {
-        return (batch, (1, 0, 0));
-    };
-    let mut run = (batch[last], a[last], b[last]);
-    let mut outer = last;
-    while outer > 0 && a[outer - 1] == run.1 * run.0 && b[outer - 1] == run.2 * run.0 {
-        outer -= 1;
-        run.0 *= batch[outer];
+/// The dimensions of a batch; those along which both operands lie evenly are one.
+fn merged(batch: &[usize], a: &[usize], b: &[usize]) -> SmallVec<[BatchDim; BATCH_DIMS]> {
+    let mut dims: SmallVec<[BatchDim; BATCH_DIMS]> = SmallVec::new();
+    let all = batch.iter().zip(a).zip(b).rev();
+    for ((&size, &a), &b) in all.filter(|((size, _), _)| **size != 1) {
+        match dims.last_mut() {
+            Some(inner) if a == inner.a * inner.size && b == inner.b * inner.size => {
+                inner.size *= size;
+            }
+            _ => dims.push(BatchDim { size, a, b }),
+        }
     }
-    (&batch[..outer], run)
+    dims.reverse();
+    dims
 }
 
 /// `x @ weight.T + bias` for rows `x`: inputs `[rows, in]`, `[out, in]` and maybe `[out]`.
@@ -454,16 +277,23 @@ impl Op for Linear {
     }
 
     fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+        KernelInputs::Packed
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let weight = call.layout(1).shape();
         let (n, k) = (weight[0], weight[1]);
         let m = call.output_layout(0).numel().checked_div(n).unwrap_or(0);
-        let a = (0, MatrixStrides::row_major(m, k));
-        let b = (0, MatrixStrides::row_major(n, k).transposed());
-        product_on_device(&call, GemmShape { batch: 1, m, n, k }, a, b, 0)
+        let a = Matrices::new(0, MatrixStrides::row_major(m, k));
+        let b = Matrices::new(0, MatrixStrides::row_major(n, k).transposed());
+        let products = Products {
+            batch: &[],
+            m,
+            n,
+            k,
+            c: 0,
+        };
+        launch::launch(&call, &products, a, b)
     }
 
     fn saves(&self) -> Saves {
@@ -474,8 +304,8 @@ impl Op for Linear {
         let grad = context.grad_output();
         let out = context.input_shape(1)[0];
         let rows = |tensor: &Tensor, width: usize| {
-            let count = tensor.numel().checked_div(width).unwrap_or(0);
-            tensor.reshape_to(&Shape::new(&[count, width]))
+            let (_, outer) = tensor.shape().split_last().expect("it has rows");
+            tensor.reshape_to(&Shape::new(&[outer.iter().product(), width]))
         };
         let mut grads: Grads = smallvec![None; context.inputs()];
         if context.needs(0) {
@@ -498,6 +328,17 @@ impl Op for Linear {
 
     fn autocast(&self) -> Autocast {
         Autocast::Low
+    }
+}
+
+/// Matrices whose rows or columns are contiguous: kernels of devices load neighbours together.
+fn in_lines(matrices: Tensor) -> Result<Tensor> {
+    let (shape, strides) = (matrices.shape(), matrices.strides());
+    let ndim = matrices.ndim();
+    let lies_apart = |dim: usize| shape[dim] > 1 && strides[dim] != 1;
+    match lies_apart(ndim - 2) && lies_apart(ndim - 1) {
+        true => matrices.contiguous(),
+        false => Ok(matrices),
     }
 }
 
@@ -525,15 +366,19 @@ impl Tensor {
             let (a, b) = (self.to_dtype(DType::I64)?, other.to_dtype(DType::I64)?);
             return a.matmul(&b)?.to_dtype(dtype);
         }
-        let a = if self.ndim() == 1 {
-            self.unsqueeze(0)?
-        } else {
-            self.clone()
+        let a = match self.ndim() {
+            1 => self.unsqueeze(0)?,
+            _ => self.clone(),
         };
-        let b = if other.ndim() == 1 {
-            other.unsqueeze(1)?
-        } else {
-            other.clone()
+        let b = match other.ndim() {
+            1 => other.unsqueeze(1)?,
+            _ => other.clone(),
+        };
+        // The order of a sum of products with a vector depends on how the matrix lies.
+        let is_of_matrices = a.shape()[a.ndim() - 2] > 1 && b.shape()[b.ndim() - 1] > 1;
+        let (a, b) = match is_of_matrices && !self.device().is_cpu() {
+            true => (in_lines(a)?, in_lines(b)?),
+            false => (a, b),
         };
         let product = dispatch::call_one(Matmul, &[&a, &b])?;
         let product = if other.ndim() == 1 {

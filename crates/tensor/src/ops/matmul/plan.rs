@@ -1,4 +1,5 @@
-//! Which kernel computes a matrix product on a device, and how many blocks share its sums: a function of the sizes alone.
+//! Which kernel computes a matrix product on a device, and how many blocks share its sums: a function of sizes, strides and of what
+//! the device can do.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -6,11 +7,40 @@ use std::fmt;
 use fireclay_core::DType;
 use fireclay_cpu::gemm::{DOT_BLOCK, GemmShape, MatrixStrides, depth_of_blocks, sums_in_lanes};
 
-/// A kernel of `matmul.cu`.
+/// How a product is computed.
+///
+/// ```
+/// use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
+/// use fireclay_tensor::DType;
+/// use fireclay_tensor::ops::matmul::plan::{Abilities, plan};
+///
+/// let shape = GemmShape { batch: 1, m: 256, n: 256, k: 4096 };
+/// let (a, b) = (MatrixStrides::row_major(256, 4096), MatrixStrides::row_major(4096, 256));
+/// let a100 = Abilities { capability: (8, 0), allow_tf32: false };
+/// assert_eq!(
+///     plan(DType::BF16, shape, a, b, a100).to_string(),
+///     "matmul_mma_bf16_64x64_nn: tiles of 64x64 on tensor cores, 16 blocks share a sum, in parts of 256"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The dtype of the operands.
+    pub dtype: DType,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Steps of k whose sum is added to that of the steps before.
+    pub depth: usize,
+    /// Blocks that share the sums of a tile. If there are several, a second kernel adds their parts in order.
+    pub splits: usize,
+}
+
+/// A family of kernels of `matmul.cu` or `matmul_mma.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Tiles of C.
+    /// Tiles of C, by the CUDA cores: with the bits of the host.
     Tile(&'static Tile),
+    /// Tiles of C, by the tensor cores.
+    TensorCores(&'static Tile),
     /// A dot product for each number of C.
     Dots,
     /// A weighted sum of rows.
@@ -29,19 +59,21 @@ pub struct Tile {
     name: &'static CStr,
 }
 
-/// How a product is computed. The bits do not depend on it.
+/// What products may use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// Steps of k whose sum is added to that of the steps before.
-    pub depth: usize,
-    /// Blocks that share the sums of a tile. If there are several, a second kernel adds their parts in order.
-    pub splits: usize,
+pub struct Abilities {
+    /// The device's compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// Whether products of f32 may round their operands to tf32.
+    pub allow_tf32: bool,
 }
 
 /// So many blocks keep a large device busy.
 const ENOUGH_BLOCKS: usize = 256;
+/// What tensor cores sum in one part, at least: less is not worth storing the part. A multiple of all their steps.
+const LEAST_DEPTH: usize = 256;
+/// Blocks of tensor cores that share a sum, at most.
+const MOST_SPLITS: usize = 16;
 
 const fn tile(rows: usize, cols: usize, threads: usize, name: &'static CStr) -> Tile {
     Tile {
@@ -71,17 +103,82 @@ const I64: &[Tile] = &[
     tile(64, 64, 128, c"matmul_i64_64x64"),
     tile(32, 32, 64, c"matmul_i64_32x32"),
 ];
+const BF16: &[Tile] = &[
+    tile(64, 64, 128, c"matmul_bf16_64x64"),
+    tile(32, 32, 64, c"matmul_bf16_32x32"),
+];
+const F16: &[Tile] = &[
+    tile(64, 64, 128, c"matmul_f16_64x64"),
+    tile(32, 32, 64, c"matmul_f16_32x32"),
+];
+
+/// The tiles of the tensor cores, from the largest to the smallest, for matrices that lie by rows (n) or by columns (t).
+macro_rules! mma_tiles {
+    ($dtype:literal: $($lie:literal)*) => {
+        [$(&[
+            tile(128, 128, 256, name(concat!("matmul_mma_", $dtype, "_128x128_", $lie, "\0"))),
+            tile(64, 64, 128, name(concat!("matmul_mma_", $dtype, "_64x64_", $lie, "\0"))),
+            tile(32, 32, 64, name(concat!("matmul_mma_", $dtype, "_32x32_", $lie, "\0"))),
+        ]),*]
+    };
+}
+const MMA_BF16: [&[Tile]; 4] = mma_tiles!("bf16": "nn" "nt" "tn" "tt");
+const MMA_F16: [&[Tile]; 4] = mma_tiles!("f16": "nn" "nt" "tn" "tt");
+const MMA_TF32: [&[Tile]; 4] = mma_tiles!("tf32": "nn" "nt" "tn" "tt");
+
+const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends with a zero"),
+    }
+}
 
 fn tiles_of(dtype: DType) -> &'static [Tile] {
     match dtype {
         DType::F32 => F32,
         DType::F64 => F64,
+        DType::BF16 => BF16,
+        DType::F16 => F16,
         _ => I64,
     }
 }
 
-/// The plan of a product of numbers of `dtype` (f32, f64 or i64).
-pub fn plan(dtype: DType, shape: GemmShape, a: MatrixStrides, b: MatrixStrides) -> Plan {
+/// The tiles of the tensor cores for matrices that lie so, if the device and the user let them be used.
+fn mma_tiles_of(
+    dtype: DType,
+    a: MatrixStrides,
+    b: MatrixStrides,
+    abilities: Abilities,
+) -> Option<&'static [Tile]> {
+    let tiles = match dtype {
+        _ if abilities.capability < (8, 0) => return None,
+        DType::BF16 => MMA_BF16,
+        DType::F16 => MMA_F16,
+        DType::F32 if abilities.allow_tf32 => MMA_TF32,
+        _ => return None,
+    };
+    Some(tiles[usize::from(!a_lies_along_k(a)) * 2 + usize::from(b_lies_along_k(b))])
+}
+
+/// Whether neighbours along k lie nearest to each other in A.
+pub(super) fn a_lies_along_k(a: MatrixStrides) -> bool {
+    a.col == 1 || a.row != 1
+}
+
+/// Whether neighbours along k lie nearest to each other in B.
+pub(super) fn b_lies_along_k(b: MatrixStrides) -> bool {
+    b.row == 1 && b.col != 1
+}
+
+/// The plan of a product of numbers of `dtype`: f32, f64, i64, bf16 or f16. Only that of tensor cores has another order of sums than
+/// the host.
+pub fn plan(
+    dtype: DType,
+    shape: GemmShape,
+    a: MatrixStrides,
+    b: MatrixStrides,
+    abilities: Abilities,
+) -> Plan {
     let GemmShape { batch, m, n, k } = shape;
     let depth = depth_of_blocks(k);
     let is_vector = m == 1 || n == 1;
@@ -89,6 +186,8 @@ pub fn plan(dtype: DType, shape: GemmShape, a: MatrixStrides, b: MatrixStrides) 
         (Kernel::Dots, DOT_BLOCK)
     } else if is_vector {
         (Kernel::WeightedRows, depth)
+    } else if let Some(tiles) = mma_tiles_of(dtype, a, b, abilities) {
+        return mma_plan(dtype, tiles, shape);
     } else {
         (tile_for(dtype, shape), depth)
     };
@@ -97,13 +196,14 @@ pub fn plan(dtype: DType, shape: GemmShape, a: MatrixStrides, b: MatrixStrides) 
     } else {
         (m, n)
     };
-    let tiles = kernel.tiles(rows, cols, dtype.size()).saturating_mul(batch);
+    let tiles = kernel.tiles(rows, cols, dtype).saturating_mul(batch);
     let splits = if tiles >= ENOUGH_BLOCKS {
         1
     } else {
         (ENOUGH_BLOCKS / tiles.max(1)).clamp(1, k.div_ceil(depth).max(1))
     };
     Plan {
+        dtype,
         kernel,
         depth,
         splits,
@@ -125,17 +225,107 @@ fn tile_for(dtype: DType, GemmShape { batch, m, n, .. }: GemmShape) -> Kernel {
     Kernel::Tile(tiles.iter().find(suits).unwrap_or(smallest))
 }
 
+/// The largest tile of which there are enough, also by sharing sums, and so many blocks for each that the device is busy.
+fn mma_plan(dtype: DType, tiles: &'static [Tile], shape: GemmShape) -> Plan {
+    let GemmShape { batch, m, n, k } = shape;
+    let most_splits = (k / LEAST_DEPTH).clamp(1, MOST_SPLITS);
+    let count = |tile: &Tile| {
+        let tiles = m.div_ceil(tile.rows).saturating_mul(n.div_ceil(tile.cols));
+        tiles.saturating_mul(batch)
+    };
+    let suits = |tile: &&Tile| {
+        let blocks = count(tile).saturating_mul(most_splits);
+        m > tile.rows / 2 && n > tile.cols / 2 && blocks >= ENOUGH_BLOCKS / 2
+    };
+    let tile = tiles.iter().find(suits).unwrap_or(&tiles[tiles.len() - 1]);
+    let splits = (ENOUGH_BLOCKS / count(tile).max(1)).clamp(1, most_splits);
+    let depth = match splits {
+        1 => k.max(1),
+        _ => k.div_ceil(splits).next_multiple_of(LEAST_DEPTH / 4),
+    };
+    Plan {
+        dtype,
+        kernel: Kernel::TensorCores(tile),
+        depth,
+        splits: k.div_ceil(depth).max(1),
+    }
+}
+
+impl Plan {
+    /// Whether sums have another order than on the host.
+    pub fn uses_tensor_cores(&self) -> bool {
+        matches!(self.kernel, Kernel::TensorCores(_))
+    }
+
+    pub(crate) fn name(&self) -> &'static CStr {
+        let of = |names: [&'static CStr; 5]| names[number_of(self.dtype)];
+        match self.kernel {
+            Kernel::Tile(tile) | Kernel::TensorCores(tile) => tile.name,
+            Kernel::Dots => of([
+                c"matmul_f32_dots",
+                c"matmul_f64_dots",
+                c"matmul_i64_dots",
+                c"matmul_bf16_dots",
+                c"matmul_f16_dots",
+            ]),
+            Kernel::WeightedRows => of([
+                c"matmul_f32_weighted_rows",
+                c"matmul_f64_weighted_rows",
+                c"matmul_i64_weighted_rows",
+                c"matmul_bf16_weighted_rows",
+                c"matmul_f16_weighted_rows",
+            ]),
+        }
+    }
+
+    /// The kernel that adds the parts of several blocks, or makes sums of nothing.
+    pub(crate) fn name_of_add_parts(&self) -> &'static CStr {
+        [
+            c"matmul_f32_add_parts",
+            c"matmul_f64_add_parts",
+            c"matmul_i64_add_parts",
+            c"matmul_bf16_add_parts",
+            c"matmul_f16_add_parts",
+        ][number_of(self.dtype)]
+    }
+
+    /// How many numbers the kernel moves at once, where they lie so that it can.
+    pub(crate) fn wide(&self) -> usize {
+        match self.kernel {
+            Kernel::TensorCores(_) => 16 / self.dtype.size(),
+            _ => 16 / sum_dtype(self.dtype).size(),
+        }
+    }
+}
+
+/// In what numbers of `dtype` are summed.
+pub(super) fn sum_dtype(dtype: DType) -> DType {
+    if dtype.is_half() { DType::F32 } else { dtype }
+}
+
+fn number_of(dtype: DType) -> usize {
+    match dtype {
+        DType::F32 => 0,
+        DType::F64 => 1,
+        DType::BF16 => 3,
+        DType::F16 => 4,
+        _ => 2,
+    }
+}
+
 impl Kernel {
     /// Whether C is one row or one column.
     pub fn is_of_vector(self) -> bool {
-        !matches!(self, Kernel::Tile(..))
+        matches!(self, Kernel::Dots | Kernel::WeightedRows)
     }
 
-    /// How many blocks compute one product, of numbers of so many bytes.
-    pub(crate) fn tiles(self, m: usize, n: usize, size: usize) -> usize {
+    /// How many blocks compute one product.
+    pub(crate) fn tiles(self, m: usize, n: usize, dtype: DType) -> usize {
         match self {
-            Kernel::Tile(tile) => m.div_ceil(tile.rows) * n.div_ceil(tile.cols),
-            Kernel::Dots => n.div_ceil(size),
+            Kernel::Tile(tile) | Kernel::TensorCores(tile) => {
+                m.div_ceil(tile.rows) * n.div_ceil(tile.cols)
+            }
+            Kernel::Dots => n.div_ceil(sum_dtype(dtype).size()),
             // Enough also for one number a thread.
             Kernel::WeightedRows => n.div_ceil(64),
         }
@@ -143,46 +333,36 @@ impl Kernel {
 
     /// Whether the kernel can load 16 bytes of a matrix of these strides at once.
     pub(crate) fn takes_wide_b(self, b: MatrixStrides) -> bool {
-        matches!(self, Kernel::Tile(..)) || b.col == 1
+        !self.is_of_vector() || b.col == 1
     }
 
     pub(crate) fn threads(self) -> usize {
         match self {
-            Kernel::Tile(tile) => tile.threads,
+            Kernel::Tile(tile) | Kernel::TensorCores(tile) => tile.threads,
             Kernel::Dots => 128,
             Kernel::WeightedRows => 64,
-        }
-    }
-
-    pub(crate) fn name(self, dtype: DType) -> &'static CStr {
-        let of = |names: [&'static CStr; 3]| match dtype {
-            DType::F32 => names[0],
-            DType::F64 => names[1],
-            _ => names[2],
-        };
-        match self {
-            Kernel::Tile(tile) => tile.name,
-            Kernel::Dots => of([c"matmul_f32_dots", c"matmul_f64_dots", c"matmul_i64_dots"]),
-            Kernel::WeightedRows => of([
-                c"matmul_f32_weighted_rows",
-                c"matmul_f64_weighted_rows",
-                c"matmul_i64_weighted_rows",
-            ]),
         }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name().to_string_lossy())?;
         match self.kernel {
             Kernel::Tile(tile) => write!(f, "tiles of {}x{}", tile.rows, tile.cols)?,
+            Kernel::TensorCores(tile) => {
+                write!(f, "tiles of {}x{} on tensor cores", tile.rows, tile.cols)?;
+            }
             Kernel::Dots => write!(f, "dot products")?,
             Kernel::WeightedRows => write!(f, "weighted rows")?,
         }
-        write!(
-            f,
-            ", {} blocks share a sum, in parts of {}",
-            self.splits, self.depth
-        )
+        match self.splits {
+            1 => write!(f, ", one block a sum"),
+            splits => write!(
+                f,
+                ", {splits} blocks share a sum, in parts of {}",
+                self.depth
+            ),
+        }
     }
 }
