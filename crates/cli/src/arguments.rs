@@ -9,6 +9,7 @@ use std::str::FromStr;
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use fireclay::cuda::BlasLibrary;
 use fireclay::{Device, IntoDevice, check_available};
 
 use crate::failure::Failure;
@@ -202,6 +203,7 @@ is taken for dark on light and inverted, with a note.",
 fn bench() -> Command {
     Command::new("bench")
         .about("Measures this machine on the workloads of bench/torch_workloads.py, one JSON object a line")
+        .after_help("With --only gpu/ those of bench/torch_gpu_workloads.py, of sizes that keep a GPU busy.")
         .args([
             Arg::new("only")
                 .long("only")
@@ -210,6 +212,15 @@ fn bench() -> Command {
                 .hide_default_value(true)
                 .help("Only workloads whose names begin so"),
             device_flag("cpu", "Where to compute: auto (the CPU), cpu, cuda or cuda:N"),
+            Arg::new("blas")
+                .long("blas")
+                .value_name("LIBRARY")
+                .value_parser(value_parser!(BlasLibrary))
+                .help("Who computes matrix products on a GPU: own, or cublaslt, which must be there"),
+            Arg::new("small")
+                .long("small")
+                .action(ArgAction::SetTrue)
+                .help("Small sizes for the workloads of bench/torch_gpu_workloads.py, to try them out"),
             threads_flag(),
             Arg::new("seconds")
                 .long("seconds")

@@ -1,6 +1,7 @@
 //! `fireclay bench`: the workloads of `bench/torch_workloads.py`, under the same names, in the same shapes, measured by the
 //! same rule, so that lines of the two can be compared.
 
+mod device_loads;
 mod models;
 mod network_loads;
 mod op_loads;
@@ -8,6 +9,7 @@ mod stopwatch;
 
 use clap::ArgMatches;
 use fireclay::Device;
+use fireclay::cuda::{self, BlasLibrary};
 
 use crate::arguments::{self, given, optional};
 use crate::failure::Failure;
@@ -17,6 +19,8 @@ use stopwatch::Stopwatch;
 pub(crate) struct Request {
     only: String,
     device: String,
+    blas: Option<BlasLibrary>,
+    small: bool,
     threads: Option<usize>,
     seconds: f64,
     list: bool,
@@ -27,6 +31,8 @@ impl Request {
         Request {
             only: given(matches, "only"),
             device: given(matches, "device"),
+            blas: optional(matches, "blas"),
+            small: matches.get_flag("small"),
             threads: optional(matches, "threads"),
             seconds: given(matches, "seconds"),
             list: matches.get_flag("list"),
@@ -38,13 +44,27 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let device = arguments::device(&request.device, || Device::Cpu)?;
     arguments::set_threads(request.threads);
     fireclay::manual_seed(0);
-    let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list);
+    if let Some(library) = request.blas {
+        cuda::preferred_blas_library(library)?;
+    }
+    let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list, device);
     op_loads::run(&mut stopwatch, device)?;
     network_loads::run(&mut stopwatch, device)?;
+    // They would take a processor minutes: only for who asks.
+    if request.only.starts_with(device_loads::PREFIX) {
+        device_loads::run(&mut stopwatch, device, request.small)?;
+    }
     if stopwatch.met() == 0 {
         return Err(Failure::Refused(format!(
             "no workload begins with {:?}; see the names with `fireclay bench --list`",
             request.only
+        )));
+    }
+    if stopwatch.failed() > 0 {
+        return Err(Failure::Refused(format!(
+            "{} of {} workloads failed; their lines say why",
+            stopwatch.failed(),
+            stopwatch.met()
         )));
     }
     Ok(())

@@ -24,9 +24,10 @@ impl Request {
 }
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
-    let found = found()?;
+    let mut found = found()?;
     let mut out = io::stdout().lock();
     if request.json {
+        found["libraries"] = json!(libraries());
         writeln!(out, "{found:#}")?;
         return Ok(());
     }
@@ -53,6 +54,20 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
             writeln!(out, "        {}", text(&device["uuid"]))?;
         }
     }
+    if request.verbose {
+        for library in libraries() {
+            let name = text(&library["name"]);
+            match library["path"].as_str() {
+                Some(path) => {
+                    let version = text(&library["version"]);
+                    writeln!(out, "{name:<7} {path}, version {version}")?;
+                    writeln!(out, "        {}", text(&library["use"]))?;
+                }
+                None => writeln!(out, "{name:<7} {}", text(&library["use"]))?,
+            }
+            writeln!(out, "        change it with {}", text(&library["change"]))?;
+        }
+    }
     if gpus["available"] == json!(true) {
         let (source, version) = (text(&gpus["source"]), text(&gpus["driver_version"]));
         writeln!(out, "driver  {source}, CUDA {version}")?;
@@ -62,7 +77,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything, as `--json` prints it.
+/// Processors and devices, as `--json` prints them.
 fn found() -> Result<Value, Error> {
     let cpu = json!({ "threads": fireclay::num_threads() });
     let available = match cuda::availability() {
@@ -101,6 +116,21 @@ fn found() -> Result<Value, Error> {
             "devices": devices,
         },
     }))
+}
+
+/// What there is of the vendor's libraries. Finding that out loads them.
+fn libraries() -> Vec<Value> {
+    let each = cuda::vendor_libraries().into_iter().map(|report| {
+        let found = report.found.as_ref();
+        json!({
+            "name": report.name,
+            "path": found.map(|found| &found.path),
+            "version": found.map(|found| found.version.map(|number| number.to_string()).join(".")),
+            "use": report.what,
+            "change": report.change,
+        })
+    });
+    each.collect()
 }
 
 fn gibibytes(bytes: &Value) -> String {

@@ -17,6 +17,7 @@ pub mod reduce;
 mod stream;
 pub mod surface;
 pub mod sync;
+pub mod vendor;
 
 pub use check::Site;
 pub use copy::{copy, copy_between, download, fill, upload};

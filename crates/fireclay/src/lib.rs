@@ -145,6 +145,9 @@ pub mod checkpoint {
 pub mod cuda {
     pub use fireclay_cuda::memory::{Group, Purpose, Released};
     pub use fireclay_cuda::surface::*;
+    pub use fireclay_cuda::vendor::{
+        BlasLibrary, preferred_blas_library, reports as vendor_libraries,
+    };
     pub use fireclay_cuda::{Properties, Source};
 }
 

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
+use fireclay_cuda::vendor::{self, Operands, Product};
 use fireclay_cuda::{Argument, DeviceBuffer, Library, Purpose, Site, Stream};
 use smallvec::SmallVec;
 
@@ -174,6 +175,29 @@ impl<'a> CudaCall<'a> {
         let nbytes =
             nbytes.ok_or_else(|| Error::argument(self.name, "too many numbers in between"))?;
         DeviceBuffer::allocate(self.stream, nbytes, Purpose::Workspaces)
+    }
+
+    /// Has the vendor's library compute a product of the first two inputs, a third one being the bias, if the user prefers
+    /// that and the library takes the product; whether it does. Places are in elements of the inputs and the output.
+    ///
+    /// # Safety
+    /// From these places on the operands have what the product says.
+    pub(crate) unsafe fn product_by_vendor(
+        &self,
+        product: &Product,
+        [a, b, result]: [usize; 3],
+    ) -> Result<bool> {
+        let at = |operand: &Operand<'_>, place: usize| {
+            operand.address() + (place * operand.dtype.size()) as u64
+        };
+        let operands = Operands {
+            a: at(&self.inputs[0], a),
+            b: at(&self.inputs[1], b),
+            bias: self.inputs.get(2).map(|bias| at(bias, 0)),
+            result: at(&self.outputs[0], result),
+        };
+        // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
+        unsafe { vendor::product(self.stream, self.name, product, operands) }
     }
 
     /// Starts a kernel of `library` with blocks of `threads` threads.

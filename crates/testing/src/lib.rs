@@ -1,11 +1,13 @@
-//! What Fireclay's tests share: golden cases made by PyTorch, gradient checks, samples of every op.
+//! What Fireclay's tests share: golden cases made by PyTorch, gradient checks, samples of every op, the comparison of devices.
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod calls;
 pub mod compare;
 pub mod devices;
 pub mod draw;
 pub mod golden;
+pub mod gpu_report;
 pub mod gradcheck;
 pub mod samples;
 pub mod verdict;

@@ -6,92 +6,24 @@ use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
 use fireclay_nn::{GRUCell, LSTMCell, ModuleExt};
 use fireclay_tensor::ops::matmul::plan;
 use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor, manual_seed};
-use fireclay_testing::compare::{Tolerance, matches, same_bits, same_numbers};
+use fireclay_testing::agreement::check;
+use fireclay_testing::compare::{same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
-use fireclay_testing::draw::{Draw, Form};
+use fireclay_testing::draw::Draw;
 use fireclay_testing::samples::samples;
 
 /// Ops that have no CUDA kernel yet.
 const NOT_YET: &[&str] = &[];
 
-/// Ops whose sums have another order on the device than on the host in some forms, and how far results may be apart: the gradient
-/// of a convolution's weight where a group has one output channel, and products of 16-bit floats, which tensor cores sum.
-const OTHER_ORDER: &[(&str, Allowed)] = &[
-    ("conv2d", |_| Some(Tolerance::new(1e-2, 1e-2))),
-    ("matmul", of_sixteen_bits),
-    ("dot", of_sixteen_bits),
-    ("linear", of_sixteen_bits),
-];
-
-/// The tolerance for a dtype, if it needs one.
-type Allowed = fn(DType) -> Option<Tolerance>;
-
-/// Sums of k products in f32 on both sides, each off by k units of what was added, are rounded once: where they lie on two sides
-/// of a middle, to neighbours. Samples have k up to 4 and numbers below 4.
-fn of_sixteen_bits(dtype: DType) -> Option<Tolerance> {
-    let (k, largest) = (4.0, 4.0);
-    let unit = match dtype {
-        DType::BF16 => 2f64.powi(-8),
-        DType::F16 => 2f64.powi(-11),
-        _ => return None,
-    };
-    let of_sums = 2.0 * k * (k * largest * largest) * 2f64.powi(-24);
-    Some(Tolerance::new(2.0 * unit, of_sums))
-}
-
 #[test]
 fn every_op_gives_the_bits_of_the_host() {
-    let device = virtual_cuda();
-    let (mut failures, mut missing) = (Vec::new(), BTreeSet::new());
-    let mut compared = 0;
-    for sample in samples() {
-        for form in Form::ALL {
-            for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-                let inputs = sample.formed(dtype, |x| form.of(x));
-                let on_device = moved(&inputs, device);
-                let what = format!("{} {form:?} {dtype}", sample.op);
-                match (sample.run(&on_device), sample.run(&inputs)) {
-                    (Err(Error::NoKernel { op, device: at, .. }), Ok(_)) => {
-                        assert_eq!(at, device, "{what}");
-                        missing.insert(op);
-                    }
-                    (Ok(got), Ok(want)) => {
-                        compared += 1;
-                        assert_eq!(got.len(), want.len(), "{what}");
-                        for (number, (got, want)) in got.iter().zip(&want).enumerate() {
-                            assert_eq!(got.device(), device, "{what}");
-                            let got = got.cpu().expect("a move");
-                            let tolerance = (OTHER_ORDER.iter())
-                                .find(|(op, _)| *op == sample.op)
-                                .and_then(|(_, tolerance)| tolerance(dtype));
-                            let close = tolerance
-                                .is_some_and(|tolerance| matches(&got, want, tolerance).is_ok());
-                            if !same_numbers(&got, want) && !close {
-                                failures.push(format!("{what}, result {number}: {got} but {want}"));
-                            }
-                        }
-                    }
-                    (Err(got), Err(want)) => {
-                        assert_eq!(
-                            std::mem::discriminant(&got),
-                            std::mem::discriminant(&want),
-                            "{what}: {got}\nbut {want}"
-                        );
-                    }
-                    (got, want) => failures.push(format!("{what}: {got:?} but {want:?}")),
-                }
-            }
-        }
-    }
-    println!("{compared} calls compared");
-    assert!(
-        failures.is_empty(),
-        "{} differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    let findings = check(&samples(), virtual_cuda(), None, &mut |_, _, _| {});
+    println!("{}", findings.table());
+    let failures: Vec<&String> = findings.failures().collect();
+    assert!(failures.is_empty(), "{} differ, see above", failures.len());
+    assert_eq!(findings.gone, None);
     let not_yet: BTreeSet<&str> = NOT_YET.iter().copied().collect();
-    assert_eq!(missing, not_yet, "ops without a kernel");
+    assert_eq!(findings.no_kernel(), not_yet, "ops without a kernel");
 }
 
 /// Numbers from -2 to 2, as many as it takes.

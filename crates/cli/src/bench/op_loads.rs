@@ -12,6 +12,7 @@ pub(crate) fn run(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failu
     overhead(stopwatch, device)?;
     matmul(stopwatch, device)?;
     pointwise(stopwatch, device)?;
+    copy(stopwatch, device)?;
     reduce(stopwatch, device)?;
     norm_and_loss(stopwatch, device)?;
     conv(stopwatch, device)?;
@@ -104,10 +105,27 @@ fn pointwise(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
             ((&x * &y + &x).tanh() * 0.5 + 1.0).relu().eval()
         })?;
     }
-    let t = Tensor::randn(&[3000, 3000], device)?;
-    stopwatch.measure("pointwise/transpose_copy_3000", 1, || t.t()?.contiguous())?;
-    let column = Tensor::randn(&[3000, 1], device)?;
-    stopwatch.measure("pointwise/broadcast_add_3000", 1, || t.add(&column))
+    let names = [
+        "pointwise/transpose_copy_3000",
+        "pointwise/broadcast_add_3000",
+    ];
+    if stopwatch.wants_any(&names) {
+        let t = Tensor::randn(&[3000, 3000], device)?;
+        stopwatch.measure(names[0], 1, || t.t()?.contiguous())?;
+        let column = Tensor::randn(&[3000, 1], device)?;
+        stopwatch.measure(names[1], 1, || t.add(&column))?;
+    }
+    Ok(())
+}
+
+/// What memory gives: each is read once and written once.
+fn copy(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {
+    let name = "memory/copy_1e7";
+    if stopwatch.wants_any(&[name]) {
+        let x = Tensor::randn(&[LONG], device)?;
+        stopwatch.measure(name, 1, || x.copy())?;
+    }
+    Ok(())
 }
 
 fn reduce(stopwatch: &mut Stopwatch, device: Device) -> Result<(), Failure> {

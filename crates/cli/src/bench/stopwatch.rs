@@ -3,30 +3,48 @@
 use std::io::Write;
 use std::time::Instant;
 
-use fireclay::Result;
+use fireclay::{Device, Error, Result, cuda};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
 /// The fewest and the most runs of a workload.
 const RUNS: std::ops::Range<usize> = 5..400;
+/// On a device a run has as many calls as take this long, so that the wait at its end is a small part of it; at most so many.
+const DEVICE_RUN: f64 = 0.005;
+const DEVICE_CALLS: usize = 1000;
+
+/// What one call of a workload needs at the least, which tells how much of the machine it uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Not stated.
+    Unstated,
+    /// Bytes read and written, each once.
+    Bytes(usize),
+    /// Additions and multiplications.
+    Flops(usize),
+}
 
 /// Measures the workloads that were asked for.
 pub(crate) struct Stopwatch {
     only: String,
     seconds: f64,
     list: bool,
+    device: Device,
     met: usize,
+    failed: usize,
 }
 
 impl Stopwatch {
-    /// For workloads whose names begin with `only`, each measured for `seconds`; with `list`, names only.
-    pub(crate) fn new(only: &str, seconds: f64, list: bool) -> Stopwatch {
+    /// For workloads on `device` whose names begin with `only`, each measured for `seconds`; with `list`, names only.
+    pub(crate) fn new(only: &str, seconds: f64, list: bool, device: Device) -> Stopwatch {
         Stopwatch {
             only: only.to_owned(),
             seconds,
             list,
+            device,
             met: 0,
+            failed: 0,
         }
     }
 
@@ -40,19 +58,73 @@ impl Stopwatch {
         self.list || names.iter().any(|name| name.starts_with(&self.only))
     }
 
+    /// How many of those ended with an error.
+    pub(crate) fn failed(&self) -> usize {
+        self.failed
+    }
+
     /// Measures a workload: two calls for warming up, then runs of `inner` calls until the time is over, at least 5 and at
-    /// most 400. What a call returns is dropped within its time.
+    /// most 400. What a call returns is dropped within its time. A device is waited for before the clock is read, and gets more calls a
+    /// run where they are short. A workload that the device has no kernel for is a line that says so; so is one that fails, after which
+    /// the others go on.
     pub(crate) fn measure<R>(
         &mut self,
         name: &str,
         inner: usize,
         mut call: impl FnMut() -> Result<R>,
     ) -> Result<(), Failure> {
+        self.measure_prepared(name, inner, Work::Unstated, || Ok(move || call().map(drop)))
+    }
+
+    /// As [`measure`](Stopwatch::measure), of stated work, and what is called is made here, if it is asked for.
+    pub(crate) fn measure_prepared<F: FnMut() -> Result<()>>(
+        &mut self,
+        name: &str,
+        inner: usize,
+        work: Work,
+        prepare: impl FnOnce() -> Result<F>,
+    ) -> Result<(), Failure> {
         if !self.begin(name)? {
             return Ok(());
         }
-        drop(call()?);
-        drop(call()?);
+        let first_line = |error: &Error| json!(error.to_string().lines().next());
+        match prepare().and_then(|call| self.times(inner, call)) {
+            Ok(times) => {
+                let mut fields = vec![
+                    ("ms", json!(rounded(median(&times)))),
+                    ("min_ms", json!(rounded(times[0]))),
+                    ("n", json!(times.len())),
+                ];
+                match work {
+                    Work::Unstated => {}
+                    Work::Bytes(bytes) => fields.push(("bytes", json!(bytes))),
+                    Work::Flops(flops) => fields.push(("flops", json!(flops))),
+                }
+                print(name, &fields)
+            }
+            Err(error @ Error::NoKernel { .. }) => print(name, &[("not_yet", first_line(&error))]),
+            Err(error) => {
+                self.failed += 1;
+                print(name, &[("failed", first_line(&error))])
+            }
+        }
+    }
+
+    /// Milliseconds of a call, sorted, by the rule of [`measure`](Stopwatch::measure).
+    fn times(&self, mut inner: usize, mut call: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+        call()?;
+        call()?;
+        self.wait()?;
+        if !self.device.is_cpu() {
+            let run = Instant::now();
+            for _ in 0..inner {
+                call()?;
+            }
+            self.wait()?;
+            let longer = DEVICE_RUN / run.elapsed().as_secs_f64().max(1e-9);
+            inner = (inner as f64 * longer.max(1.0)) as usize;
+            inner = inner.clamp(1, DEVICE_CALLS);
+        }
         let mut times = Vec::new();
         let start = Instant::now();
         while (start.elapsed().as_secs_f64() < self.seconds || times.len() < RUNS.start)
@@ -60,19 +132,21 @@ impl Stopwatch {
         {
             let run = Instant::now();
             for _ in 0..inner {
-                drop(call()?);
+                call()?;
             }
+            self.wait()?;
             times.push(run.elapsed().as_secs_f64() * 1e3 / inner as f64);
         }
         times.sort_by(f64::total_cmp);
-        print(
-            name,
-            &[
-                ("ms", json!(rounded(median(&times)))),
-                ("min_ms", json!(rounded(times[0]))),
-                ("n", json!(times.len())),
-            ],
-        )
+        Ok(times)
+    }
+
+    /// Until the device has done all of its work.
+    fn wait(&self) -> Result<()> {
+        match self.device {
+            Device::Cpu => Ok(()),
+            device => cuda::synchronize(device),
+        }
     }
 
     /// A workload that cannot be run yet, and what it needs.
@@ -134,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_call_is_warmed_up_and_counted() {
-        let mut stopwatch = Stopwatch::new("a/", 0.0, false);
+        let mut stopwatch = Stopwatch::new("a/", 0.0, false, Device::Cpu);
         let mut calls = 0;
         let mut count = || {
             calls += 1;
@@ -143,5 +217,10 @@ mod tests {
         stopwatch.measure("b/other", 3, &mut count).unwrap();
         stopwatch.measure("a/this", 3, &mut count).unwrap();
         assert_eq!((calls, stopwatch.met()), (2 + 5 * 3, 1));
+        // One that fails is counted, and the next one goes on.
+        let fail = || -> Result<()> { Err(Error::argument("op", "no")) };
+        stopwatch.measure("a/fails", 1, fail).unwrap();
+        stopwatch.measure("a/next", 1, || Ok(())).unwrap();
+        assert_eq!((stopwatch.met(), stopwatch.failed()), (3, 1));
     }
 }

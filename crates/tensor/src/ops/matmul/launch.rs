@@ -2,6 +2,7 @@
 
 use fireclay_core::{DType, Result};
 use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
+use fireclay_cuda::vendor::{Matrix, Product};
 use fireclay_cuda::{Argument, Library};
 use smallvec::SmallVec;
 
@@ -99,10 +100,34 @@ pub(super) fn launch(
     if !(dtype.is_floating_point() && dtype.size() >= 2 || dtype == DType::I64) {
         return Err(call.no_kernel());
     }
+    let allow_tf32 = crate::precision::allow_tf32();
+    // The vendor's library takes batches of one dimension.
+    if dims.len() <= 1 {
+        let (a_step, b_step) = dims.first().map_or((0, 0), |dim| (dim.a, dim.b));
+        let of = |matrices: Matrices, batch: usize| Matrix {
+            batch,
+            row: matrices.row,
+            col: matrices.col,
+        };
+        let product = Product {
+            dtype,
+            tf32: allow_tf32 && dtype == DType::F32,
+            batch,
+            m,
+            n,
+            k,
+            a: of(a, a_step),
+            b: of(b, b_step),
+        };
+        // SAFETY: the operands have these sizes along these strides from these places on.
+        if unsafe { call.product_by_vendor(&product, [a.at, b.at, c]) }? {
+            return Ok(());
+        }
+    }
     let shape = GemmShape { batch, m, n, k };
     let abilities = Abilities {
         capability: call.capability(),
-        allow_tf32: crate::precision::allow_tf32(),
+        allow_tf32,
     };
     let plan = plan::plan(dtype, shape, a.strides(), b.strides(), abilities);
     let address = |operand: Argument<'static>, place: usize| match operand {
