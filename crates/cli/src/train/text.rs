@@ -125,12 +125,17 @@ impl Material for Text {
     }
 
     fn finish(&self, session: &Session, _: &RunFolder) -> Result<String, Failure> {
-        let evaluation = session.evaluate(&mut |_, _| Ok(()))?;
+        // The last epoch ended with an evaluation, also if it is a resumed run's.
+        let (loss, accuracy) = match session.epochs().last() {
+            Some(epoch) => (epoch.test_loss, epoch.test_accuracy),
+            None => {
+                let evaluation = session.evaluate(&mut |_, _| Ok(()))?;
+                (evaluation.loss, evaluation.accuracy)
+            }
+        };
         Ok(format!(
-            "held-out loss {:.4} nats a character, perplexity {:.3}, accuracy {:.4}",
-            evaluation.loss,
-            evaluation.loss.exp(),
-            evaluation.accuracy
+            "held-out loss {loss:.4} nats a character, perplexity {:.3}, accuracy {accuracy:.4}",
+            loss.exp()
         ))
     }
 }
