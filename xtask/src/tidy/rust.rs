@@ -37,6 +37,14 @@ const UNSAFE_PLACES: &[(&str, &str)] = &[
         "calls NVIDIA's compiler, a C library",
     ),
     (
+        "crates/testing/examples/stand_in_",
+        "export the C interfaces of NVIDIA's libraries for tests",
+    ),
+    (
+        "crates/testing/tests/vendor",
+        "hand such a library the test's memory",
+    ),
+    (
         "crates/tensor/src/storage.rs",
         "the one place that turns bytes into typed slices",
     ),
