@@ -28,8 +28,6 @@ const OLDEST_TARGET: u32 = 70;
 const TARGETS: &str = "// Targets: ";
 /// The compiler that makes what is checked in. Its PTX loads on drivers from R525 on.
 const PINNED: (i32, i32) = (12, 0);
-/// How often a source is compiled again until what is checked in has come.
-const TRIES: usize = 12;
 /// Where the headers are.
 const HEADERS: &str = "crates/cuda/include";
 /// Where the kernels are: beside the ops that launch them.
@@ -243,22 +241,11 @@ impl Source {
         })
     }
 
-    /// Whether the compiler gives every text of a bundle, and no others. It does not always give the same: an instruction that
-    /// nothing waits for stands now here and now there. So each text has to come in one of several tries.
+    /// Whether the compiler gives the instructions of every kernel of a bundle, and no other kernels. It does not always give the
+    /// same text: an instruction that nothing waits for stands now here and now there.
     fn gives(&self, root: &Path, compiler: &Compiler, bundle: &str) -> Result<bool, String> {
-        let mut missing = bundle::texts(bundle);
-        for _ in 0..TRIES {
-            let again = bundle::bundle(&self.made_from, &self.compile(root, compiler)?)?;
-            let again = bundle::texts(&again);
-            if again.keys().ne(bundle::texts(bundle).keys()) {
-                return Ok(false);
-            }
-            missing.retain(|kernel, text| again[kernel] != *text);
-            if missing.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let again = bundle::bundle(&self.made_from, &self.compile(root, compiler)?)?;
+        Ok(bundle::instructions(&again) == bundle::instructions(bundle))
     }
 
     /// The compiler's PTX for each target.

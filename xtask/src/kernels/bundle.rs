@@ -48,6 +48,37 @@ pub(super) fn texts(bundle: &str) -> BTreeMap<(&str, u32), &str> {
     texts.collect()
 }
 
+/// The lines of each kernel of a bundle, sorted, without the numbers of registers and labels: what stays the same when the compiler
+/// orders instructions otherwise.
+pub(super) fn instructions(bundle: &str) -> BTreeMap<(&str, u32), Vec<String>> {
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(without_numbers).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let texts = texts(bundle).into_iter();
+    texts.map(|(kernel, text)| (kernel, sorted(text))).collect()
+}
+
+/// A line of PTX with `%r12` as `%r` and `$L__BB0_3` as `$L`.
+fn without_numbers(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        plain.push(c);
+        if c == '%' || c == '$' {
+            while let Some(letter) = rest.next_if(char::is_ascii_alphabetic) {
+                plain.push(letter);
+            }
+            while rest
+                .next_if(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .is_some()
+            {}
+        }
+    }
+    plain
+}
+
 /// The kernels of a bundle as modules, one for each target.
 pub(super) fn modules(bundle: &str) -> Result<Vec<(u32, String)>, String> {
     let mut modules: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
