@@ -234,7 +234,7 @@ fn parts(ptx: &str) -> Result<Vec<Part>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bundle, compressed, kernels, modules, text, texts};
+    use super::{bundle, compressed, instructions, kernels, modules, text, texts};
 
     const PTX: &str = "
 .version 8.0
@@ -308,6 +308,21 @@ mod tests {
         assert_eq!(module.matches(".version").count(), 1);
         assert_eq!(module.matches(".entry").count(), 2);
         assert_eq!(kernels(module).unwrap(), kernels(PTX).unwrap());
+    }
+
+    #[test]
+    fn instructions_are_compared_whatever_their_order_and_registers() {
+        let lines = |body: &str| {
+            let text = format!("// made from\n//# one 70\n{body}\n");
+            let [lines] =
+                <[_; 1]>::try_from(instructions(&text).into_values().collect::<Vec<_>>()).unwrap();
+            lines
+        };
+        let one = lines("add.s32 %r1, %r2, 3;\n@%p1 bra $L__BB0_2;");
+        assert_eq!(one, lines("@%p10 bra $L__BB1_7;\nadd.s32 %r12, %r4, 3;"));
+        assert_ne!(one, lines("@%p1 bra $L__BB0_2;\nadd.s32 %r1, %r2, 4;"));
+        assert_ne!(one, lines("@%p1 bra $L__BB0_2;\nadd.s64 %rd1, %r2, 3;"));
+        assert_ne!(one, lines("add.s32 %r1, %r2, 3;"));
     }
 
     #[test]
