@@ -194,14 +194,11 @@ fn candidates(wanted: &Wanted, driver: i32, roots: &[PathBuf]) -> Vec<Result<Str
     let mut candidates = Vec::new();
     for (name, cuda) in wanted.files {
         if let Some(cuda) = cuda
-            && *cuda > driver / 1000
+            && let Err(why) = check_driver(*cuda, driver)
         {
             candidates.push(Err(Attempt {
                 path: (*name).to_owned(),
-                why: format!(
-                    "it needs a driver for CUDA {cuda}, this one is for CUDA {}",
-                    driver / 1000
-                ),
+                why,
             }));
             continue;
         }
@@ -236,6 +233,16 @@ fn candidates(wanted: &Wanted, driver: i32, roots: &[PathBuf]) -> Vec<Result<Str
         }));
     }
     candidates
+}
+
+/// Whether a driver of this version can do with a library made for this major version of CUDA; why not otherwise.
+pub(super) fn check_driver(cuda: i32, driver: i32) -> Result<(), String> {
+    match driver / 1000 {
+        major if cuda <= major => Ok(()),
+        major => Err(format!(
+            "it needs a driver for CUDA {cuda}, this one is for CUDA {major}"
+        )),
+    }
 }
 
 /// Folders of Python packages: of the active environment, of the interpreters on `PATH`, of the user.
