@@ -35,8 +35,8 @@ fn described(pass: Pass, (shape, output): &(Conv2dShape, [usize; 2]), dtype: DTy
     }
 }
 
-/// The form in which a convolution's kernels get these operands: Fireclay's own get 16-bit floats widened, the library, if it is to
-/// compute it, as they are.
+/// The form in which a convolution's kernels get these operands: 16-bit floats as they are if the library is to compute it and takes
+/// them so; widened otherwise, for Fireclay's own kernels, or for the library if it takes f32.
 pub(super) fn form(
     op: &'static str,
     pass: Pass,
