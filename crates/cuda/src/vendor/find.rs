@@ -329,6 +329,25 @@ mod tests {
         assert!(last.why.contains("fireclay-find"), "{last:?}");
     }
 
+    #[cfg(not(windows))]
+    #[test]
+    fn both_versions_of_cudnn_are_looked_for_the_newer_first() {
+        let root = std::env::temp_dir().join(format!("fireclay-cudnn-{}", std::process::id()));
+        let folder = root.join("nvidia/cudnn/lib");
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = ["libcudnn.so.9", "libcudnn.so.8"].map(|name| folder.join(name));
+        for file in &files {
+            std::fs::write(file, "no library").unwrap();
+        }
+        let found = candidates(&CUDNN, 13_000, std::slice::from_ref(&root));
+        std::fs::remove_dir_all(&root).unwrap();
+        let paths: Vec<_> = found.into_iter().map(Result::unwrap).collect();
+        let place = |path: &str| paths.iter().position(|found| found == path);
+        let [nine, eight] = files.map(|file| place(&file.to_string_lossy()).expect("a candidate"));
+        assert!(place("libcudnn.so.9") < Some(nine) && nine < eight);
+        assert!(Some(nine) < place("libcudnn.so.8"));
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_library_of_another_kind_is_named_with_what_it_lacks() {
