@@ -67,6 +67,9 @@ struct Handle {
 // SAFETY: the library lets any thread use a handle, one at a time: it is behind a lock.
 unsafe impl Send for Handle {}
 
+/// By device and convolution; nothing if the library can't compute it.
+type Plans = HashMap<(usize, Convolution), Option<Arc<Plan>>>;
+
 /// cuDNN, loaded.
 pub struct Cudnn {
     functions: Functions,
@@ -74,8 +77,7 @@ pub struct Cudnn {
     found: Found,
     /// By device. They live as long as the process.
     handles: Mutex<HashMap<usize, &'static Mutex<Handle>>>,
-    /// By device and convolution; nothing if the library can't compute it.
-    plans: Mutex<HashMap<(usize, Convolution), Option<Arc<Plan>>>>,
+    plans: Mutex<Plans>,
 }
 
 impl Cudnn {
