@@ -67,15 +67,14 @@ step() {
     case $name:$code in
         *:0) record "$name" ok $((SECONDS - begun)) "$note" ;;
         *:124 | *:137) record "$name" 'timed out' $((SECONDS - begun)) "after $limit s; what it had printed counts" ;;
-        check:1) record "$name" DIFFERS $((SECONDS - begun)) "see check.txt" ;;
-        check:3) record "$name" 'cut short' $((SECONDS - begun)) "not all was reached in $GPU_CHECK_SECONDS s, see check.txt" ;;
-        cublaslt*:1 | cudnn*:1)
+        check*:1) record "$name" DIFFERS $((SECONDS - begun)) "see $output" ;;
+        check*:3) record "$name" 'cut short' $((SECONDS - begun)) "not all was reached in time, see $output" ;;
+        *)
             case $note in
-                *"can't be used"*) record "$name" 'left out' $((SECONDS - begun)) "$note" ;;
-                *) record "$name" 'failed (1)' $((SECONDS - begun)) "${note:-see $name.log}" ;;
+                *" can't be used: "*) record "$name" 'left out' $((SECONDS - begun)) "$note" ;;
+                *) record "$name" "failed ($code)" $((SECONDS - begun)) "${note:-see $name.log}" ;;
             esac
             ;;
-        *) record "$name" "failed ($code)" $((SECONDS - begun)) "${note:-see $name.log}" ;;
     esac
 }
 
@@ -106,6 +105,12 @@ run() {
 
     step check $((GPU_CHECK_SECONDS + 20)) check.txt \
         "$dir/check-device" --device "$GPU_DEVICE" --seconds "$GPU_CHECK_SECONDS" --json "$out/check.json" ${check[@]+"${check[@]}"}
+
+    # The ops that a library computes, by that library; GPU_CHECK_ONLY is of the first check only.
+    local with=(--device "$GPU_DEVICE" --seconds 25)
+    step check-cublaslt 30 check-cublaslt.txt \
+        "$dir/check-device" "${with[@]}" --json "$out/check-cublaslt.json" --blas cublaslt --only matmul,linear
+    step check-cudnn 30 check-cudnn.txt "$dir/check-device" "${with[@]}" --json "$out/check-cudnn.json" --conv cudnn --only conv2d
 
     local bench=("$dir/fireclay" bench --device "$GPU_DEVICE" --seconds "$GPU_SECONDS" ${small[@]+"${small[@]}"})
     step own 120 own.jsonl "${bench[@]}" --blas own --only gpu/

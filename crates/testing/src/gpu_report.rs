@@ -59,10 +59,15 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
     let devices: Value = parsed(&read(folder, "devices.json")?, "devices.json")?;
     let steps = read(folder, "steps.tsv")?;
     // Steps that were left out or fail early leave nothing.
-    let check = match read(folder, "check.json") {
-        Ok(text) => parsed(&text, "check.json")?,
-        Err(_) => Value::Null,
+    let found = |file: &str| match read(folder, file) {
+        Ok(text) => parsed(&text, file),
+        Err(_) => Ok(Value::Null),
     };
+    let check = found("check.json")?;
+    let by_libraries = [
+        ("cuBLASLt", found("check-cublaslt.json")?),
+        ("cuDNN", found("check-cudnn.json")?),
+    ];
     let mut order = Vec::new();
     let mut speeds: BTreeMap<String, Speed> = BTreeMap::new();
     let mut odd = Vec::new();
@@ -94,7 +99,15 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         text += "\n**This was the virtual GPU, which is executed by the processor: its times say nothing of hardware.**\n";
     }
     steps_table(&mut text, &steps);
+    text += "\n## Every op against the CPU\n\n";
     agreement(&mut text, &check);
+    for (library, check) in &by_libraries {
+        if !check.is_null() {
+            // Writing to a String can't fail.
+            let _ = write!(text, "\nWith {library}: ");
+            agreement(&mut text, check);
+        }
+    }
     text += "\n## Speed\n\n";
     let rows: Vec<Value> = order
         .iter()
@@ -105,6 +118,7 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         // Writing to a String can't fail.
         let _ = writeln!(text, "\nnot a result: {}", cell(line));
     }
+    let by_libraries: BTreeMap<_, _> = by_libraries.into_iter().collect();
     let steps: Vec<Value> = steps
         .lines()
         .map(|line| json!(line.split('\t').collect::<Vec<_>>()))
@@ -115,6 +129,7 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         "virtual": on_virtual,
         "steps": steps,
         "check": check,
+        "check_by_libraries": by_libraries,
         "copy_bytes_per_second": copy,
         "speed": rows,
         "not_results": odd,
@@ -196,7 +211,6 @@ fn steps_table(text: &mut String, steps: &str) {
 
 /// How many ops agree with the host, and which don't.
 fn agreement(text: &mut String, check: &Value) {
-    *text += "\n## Every op against the CPU\n\n";
     let Some(ops) = check["ops"].as_array() else {
         *text += "Nothing is known: the check left no result.\n";
         return;
@@ -375,6 +389,10 @@ mod tests {
                     "check\tDIFFERS\t9\tsee check.txt\nown\tok\t20\t\n",
                 ),
                 ("check.json", check),
+                (
+                    "check-cudnn.json",
+                    r#"{"ops": [{"op": "conv2d", "planned": 9, "done": 9, "same_bits": 1, "close": 8, "refused": 0, "result": "agrees"}]}"#,
+                ),
                 ("own.jsonl", own),
                 (
                     "cublaslt.jsonl",
@@ -410,7 +428,14 @@ mod tests {
             );
         }
         assert!(text.contains("1 of 2 ops agree: 24 calls of 24"), "{text}");
-        assert!(!text.contains("virtual"), "{text}");
+        assert!(
+            text.contains("\nWith cuDNN: 1 of 1 ops agree: 9 calls of 9"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("virtual") && !text.contains("With cuBLASLt"),
+            "{text}"
+        );
         assert_eq!(value["speed"][1]["of_copy"], json!(0.75));
     }
 

@@ -7,7 +7,7 @@ use fireclay_testing::compare::{Tolerance, matches};
 use fireclay_testing::devices::{moved, virtual_cuda};
 use fireclay_testing::draw::Draw;
 
-use crate::stand_in::{StandIn, built, run};
+use crate::stand_in::{StandIn, built, check, run};
 
 #[test]
 fn products_go_to_the_library_that_is_preferred() {
@@ -234,6 +234,8 @@ fn with_the_stand_in() {
     );
 
     narrow_floats(&stand_in);
+    assert!(check(&["matmul", "linear"]) > 50);
+    assert!(stand_in.calls().len() > 50);
 
     // A call that fails is an error that names it and the product, and the next one works.
     stand_in.fail(13);

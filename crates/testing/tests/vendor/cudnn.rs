@@ -10,7 +10,7 @@ use fireclay_testing::compare::{Tolerance, matches};
 use fireclay_testing::devices::virtual_cuda;
 use fireclay_testing::draw::Draw;
 
-use crate::stand_in::{StandIn, built, run};
+use crate::stand_in::{StandIn, built, check, run};
 
 #[test]
 fn convolutions_go_to_the_library_that_is_preferred() {
@@ -211,6 +211,8 @@ fn with_the_stand_in(version: [usize; 3], [said, status]: [&str; 2]) {
     what_is_asked_for(&stand_in, device);
     steps_after_the_first_cost_nothing_more(&stand_in, device);
     others_are_computed_by_own_kernels(&stand_in, device);
+    assert!(check(&["conv2d"]) > 50);
+    assert!(computed(&stand_in.calls()).len() > 50);
 
     // A call that fails is an error that names it, the convolution, and the way out; the next one works.
     let status_number: i32 = status.trim_matches(['(', ')']).parse().unwrap();

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use fireclay_cuda::Gpu;
+use fireclay_testing::agreement;
+use fireclay_testing::devices::virtual_cuda;
+use fireclay_testing::samples::samples;
 use libloading::{Library, Symbol};
 
 /// A stand-in, built.
@@ -118,4 +121,17 @@ impl StandIn {
             live()
         }
     }
+}
+
+/// Compares samples of these ops with the host, as `check-device` does: over layouts and dtypes, with gradients. How many calls.
+#[track_caller]
+pub(crate) fn check(ops: &[&str]) -> usize {
+    let chosen: Vec<_> = samples()
+        .into_iter()
+        .filter(|sample| ops.contains(&sample.op))
+        .collect();
+    let findings = agreement::check(&chosen, virtual_cuda(), None, &mut |_, _, _| {});
+    let failures: Vec<_> = findings.failures().collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+    findings.progress().0
 }
