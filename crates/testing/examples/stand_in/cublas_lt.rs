@@ -6,7 +6,6 @@
     reason = "the functions of a C interface"
 )]
 
-#[path = "stand_in/test_side.rs"]
 mod test_side;
 
 use std::ffi::{c_int, c_void};
