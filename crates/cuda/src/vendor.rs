@@ -20,7 +20,6 @@ mod preference;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fireclay_core::{Context, Device, Error, Result};
@@ -33,6 +32,7 @@ pub use convolution::{
 pub use cublas_lt::{CublasLt, Matrix, Operands, Product};
 pub use cudnn::Cudnn;
 pub use find::{Absent, Found};
+use preference::{Choice, Preference};
 
 /// Names the preferred library for matrix products.
 const BLAS_VARIABLE: &str = "FIRECLAY_BLAS";
@@ -46,12 +46,18 @@ pub enum BlasLibrary {
     CublasLt,
 }
 
+impl Choice for BlasLibrary {
+    const VALUES: &'static [(BlasLibrary, &'static str)] = &[
+        (BlasLibrary::Own, "own"),
+        (BlasLibrary::CublasLt, "cublaslt"),
+    ];
+    const FUNCTION: &'static str = "preferred_blas_library";
+    const VARIABLE: &'static str = BLAS_VARIABLE;
+}
+
 impl fmt::Display for BlasLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BlasLibrary::Own => "own",
-            BlasLibrary::CublasLt => "cublaslt",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -59,19 +65,12 @@ impl FromStr for BlasLibrary {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<BlasLibrary> {
-        match text.trim() {
-            "own" => Ok(BlasLibrary::Own),
-            "cublaslt" => Ok(BlasLibrary::CublasLt),
-            _ => Err(Error::argument(
-                "preferred_blas_library",
-                format!("expected \"own\" or \"cublaslt\", got {text:?}"),
-            )),
-        }
+        BlasLibrary::parse(text)
     }
 }
 
-/// The choice of [`preferred_blas_library`]: 0 while there is none.
-static PREFERRED: AtomicU8 = AtomicU8::new(0);
+/// The choice of [`preferred_blas_library`].
+static PREFERENCE: Preference<BlasLibrary> = Preference::new();
 
 /// Says who computes matrix products from now on, if `library` is given, and returns who does
 /// (`torch.backends.cuda.preferred_blas_library`). Before the first choice it is what the environment variable `FIRECLAY_BLAS`
@@ -80,39 +79,16 @@ static PREFERRED: AtomicU8 = AtomicU8::new(0);
 /// # Errors
 /// If cuBLASLt is chosen and can't be used, with what was tried; if the environment variable has another value.
 pub fn preferred_blas_library(library: impl Into<Option<BlasLibrary>>) -> Result<BlasLibrary> {
-    let chosen = match library.into() {
-        Some(BlasLibrary::Own) => 1,
-        Some(BlasLibrary::CublasLt) => {
-            cublas_lt().map_err(|absent| {
-                let what = format!("cuBLASLt can't be used: {absent}");
-                Error::argument("preferred_blas_library", what)
-            })?;
-            2
+    if let Some(library) = library.into() {
+        if library == BlasLibrary::CublasLt
+            && let Err(absent) = cublas_lt()
+        {
+            let what = format!("cuBLASLt can't be used: {absent}");
+            return Err(Error::argument(BlasLibrary::FUNCTION, what));
         }
-        None => return preferred(),
-    };
-    PREFERRED.store(chosen, Ordering::Relaxed);
-    preferred()
-}
-
-fn preferred() -> Result<BlasLibrary> {
-    static ASKED: OnceLock<Option<String>> = OnceLock::new();
-    match PREFERRED.load(Ordering::Relaxed) {
-        1 => Ok(BlasLibrary::Own),
-        2 => Ok(BlasLibrary::CublasLt),
-        _ => {
-            let asked = ASKED.get_or_init(|| std::env::var(BLAS_VARIABLE).ok());
-            match asked.as_deref().filter(|value| !value.is_empty()) {
-                None => Ok(BlasLibrary::Own),
-                Some(value) => value.parse().map_err(|_| {
-                    let what = format!(
-                        "the environment variable {BLAS_VARIABLE} is {value:?}, expected \"own\" or \"cublaslt\""
-                    );
-                    Error::argument("preferred_blas_library", what)
-                }),
-            }
-        }
+        PREFERENCE.set(library);
     }
+    PREFERENCE.get()
 }
 
 /// The process's cuBLASLt, looked for at the first call, or why there is none.
@@ -145,7 +121,7 @@ pub unsafe fn product(
     product: &Product,
     operands: Operands,
 ) -> Result<bool> {
-    if preferred()? == BlasLibrary::Own {
+    if PREFERENCE.get()? == BlasLibrary::Own {
         return Ok(false);
     }
     match cublas_lt() {
@@ -172,7 +148,7 @@ pub struct Report {
 pub fn reports() -> Vec<Report> {
     let products = used_for(
         "matrix products",
-        preferred().map(|choice| choice != BlasLibrary::Own),
+        PREFERENCE.get().map(|choice| choice != BlasLibrary::Own),
         || cublas_lt().map_or(0, CublasLt::refusals),
     );
     let report = |name, found: Result<Found, &Absent>, used: String, change: String| Report {

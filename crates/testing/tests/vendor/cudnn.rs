@@ -211,6 +211,7 @@ fn with_the_stand_in(version: [usize; 3], [said, status]: [&str; 2]) {
     what_is_asked_for(&stand_in, device);
     steps_after_the_first_cost_nothing_more(&stand_in, device);
     others_are_computed_by_own_kernels(&stand_in, device);
+    threads_take_turns(device);
     assert!(check(&["conv2d"]) > 50);
     assert!(computed(&stand_in.calls()).len() > 50);
 
@@ -430,4 +431,21 @@ fn others_are_computed_by_own_kernels(stand_in: &StandIn, device: Device) {
         what.contains("no algorithm for 4 of those met, which Fireclay's own kernels compute"),
         "{what}"
     );
+}
+
+/// The library's state for a device is for one thread at a time.
+fn threads_take_turns(device: Device) {
+    std::thread::scope(|scope| {
+        for thread in 1..5 {
+            scope.spawn(move || {
+                for width in 1..6 {
+                    let image = Tensor::ones(&[1, thread, 4, width], device).unwrap();
+                    let weight = Tensor::ones(&[2, thread, 4, width], device).unwrap();
+                    let got = image.conv2d(&weight, None, Conv2dOptions::default());
+                    let want = vec![(4 * thread * width) as f32; 2];
+                    assert_eq!(got.unwrap().to_vec::<f32>().unwrap(), want);
+                }
+            });
+        }
+    });
 }
