@@ -3,7 +3,7 @@
 #
 #   bench/gpu.sh build DIR        makes the folder DIR: the programs, this script and the PyTorch side. Needs cargo, no GPU.
 #   DIR/gpu.sh run DIR [OUT]      runs it (OUT is gpu-results by default). Needs bash, coreutils and a GPU; Python with torch if
-#                                 PyTorch is to be measured too; cuBLASLt (with torch, or the CUDA toolkit) if it is.
+#                                 PyTorch is to be measured too; cuBLASLt and cuDNN (with torch, or from NVIDIA) if they are.
 #
 # Into OUT go report.md (the tables), report.json (the same), and what each step printed. OUT is made; results of an earlier run
 # there are refused. Programs need a glibc at least as new as that of the machine that built them.
@@ -67,20 +67,19 @@ step() {
     case $name:$code in
         *:0) record "$name" ok $((SECONDS - begun)) "$note" ;;
         *:124 | *:137) record "$name" 'timed out' $((SECONDS - begun)) "after $limit s; what it had printed counts" ;;
-        check:1) record "$name" DIFFERS $((SECONDS - begun)) "see check.txt" ;;
-        check:3) record "$name" 'cut short' $((SECONDS - begun)) "not all was reached in $GPU_CHECK_SECONDS s, see check.txt" ;;
-        cublaslt*:1)
+        check*:1) record "$name" DIFFERS $((SECONDS - begun)) "see $output" ;;
+        check*:3) record "$name" 'cut short' $((SECONDS - begun)) "not all was reached in time, see $output" ;;
+        *)
             case $note in
-                *"can't be used"*) record "$name" 'left out' $((SECONDS - begun)) "$note" ;;
-                *) record "$name" 'failed (1)' $((SECONDS - begun)) "${note:-see $name.log}" ;;
+                *" can't be used: "*) record "$name" 'left out' $((SECONDS - begun)) "$note" ;;
+                *) record "$name" "failed ($code)" $((SECONDS - begun)) "${note:-see $name.log}" ;;
             esac
             ;;
-        *) record "$name" "failed ($code)" $((SECONDS - begun)) "${note:-see $name.log}" ;;
     esac
 }
 
 run() {
-    local dir=$1 small=() train=train/ check=() python=${PYTHON:-python3}
+    local dir=$1 small=() train=train/ images=train/resnet check=() python=${PYTHON:-python3}
     out=$2
     for program in fireclay check-device gpu-report; do
         [ -x "$dir/$program" ] || fail "$dir has no program $program; make the folder by: bench/gpu.sh build $dir"
@@ -90,7 +89,7 @@ run() {
     mkdir -p "$out"
     case $GPU_SIZE in
         full) ;;
-        small) small=(--small) train=train/tiny ;;
+        small) small=(--small) train=train/tiny images= ;;
         *) fail "GPU_SIZE is $GPU_SIZE, expected full or small" ;;
     esac
     [ -z "$GPU_CHECK_ONLY" ] || check=(--only "$GPU_CHECK_ONLY")
@@ -107,11 +106,21 @@ run() {
     step check $((GPU_CHECK_SECONDS + 20)) check.txt \
         "$dir/check-device" --device "$GPU_DEVICE" --seconds "$GPU_CHECK_SECONDS" --json "$out/check.json" ${check[@]+"${check[@]}"}
 
+    # The ops that a library computes, by that library; GPU_CHECK_ONLY is of the first check only.
+    local with=(--device "$GPU_DEVICE" --seconds 25)
+    step check-cublaslt 30 check-cublaslt.txt \
+        "$dir/check-device" "${with[@]}" --json "$out/check-cublaslt.json" --blas cublaslt --only matmul,linear
+    step check-cudnn 30 check-cudnn.txt "$dir/check-device" "${with[@]}" --json "$out/check-cudnn.json" --conv cudnn --only conv2d
+
     local bench=("$dir/fireclay" bench --device "$GPU_DEVICE" --seconds "$GPU_SECONDS" ${small[@]+"${small[@]}"})
     step own 120 own.jsonl "${bench[@]}" --blas own --only gpu/
     step own-train 50 own.jsonl "${bench[@]}" --blas own --only "$train"
     step cublaslt 40 cublaslt.jsonl "${bench[@]}" --blas cublaslt --only gpu/matmul
     step cublaslt-train 40 cublaslt.jsonl "${bench[@]}" --blas cublaslt --only gpu/train
+    step cudnn 30 cudnn.jsonl "${bench[@]}" --conv cudnn --only gpu/conv
+    if [ -n "$images" ]; then
+        step cudnn-train 20 cudnn.jsonl "${bench[@]}" --conv cudnn --only "$images"
+    fi
 
     local why left=$((deadline - SECONDS))
     if ((left > 60)); then left=60; fi

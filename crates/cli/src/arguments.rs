@@ -9,7 +9,7 @@ use std::str::FromStr;
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use fireclay::cuda::BlasLibrary;
+use fireclay::cuda::{BlasLibrary, ConvLibrary};
 use fireclay::{Device, IntoDevice, check_available};
 
 use crate::failure::Failure;
@@ -217,6 +217,11 @@ fn bench() -> Command {
                 .value_name("LIBRARY")
                 .value_parser(value_parser!(BlasLibrary))
                 .help("Who computes matrix products on a GPU: own, or cublaslt, which must be there"),
+            Arg::new("conv")
+                .long("conv")
+                .value_name("LIBRARY")
+                .value_parser(value_parser!(ConvLibrary))
+                .help("Who computes convolutions on a GPU: own, or cudnn, which must be there"),
             Arg::new("small")
                 .long("small")
                 .action(ArgAction::SetTrue)

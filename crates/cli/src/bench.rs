@@ -9,7 +9,7 @@ mod stopwatch;
 
 use clap::ArgMatches;
 use fireclay::Device;
-use fireclay::cuda::{self, BlasLibrary};
+use fireclay::cuda::{self, BlasLibrary, ConvLibrary};
 
 use crate::arguments::{self, given, optional};
 use crate::failure::Failure;
@@ -20,6 +20,7 @@ pub(crate) struct Request {
     only: String,
     device: String,
     blas: Option<BlasLibrary>,
+    conv: Option<ConvLibrary>,
     small: bool,
     threads: Option<usize>,
     seconds: f64,
@@ -32,6 +33,7 @@ impl Request {
             only: given(matches, "only"),
             device: given(matches, "device"),
             blas: optional(matches, "blas"),
+            conv: optional(matches, "conv"),
             small: matches.get_flag("small"),
             threads: optional(matches, "threads"),
             seconds: given(matches, "seconds"),
@@ -46,6 +48,9 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     fireclay::manual_seed(0);
     if let Some(library) = request.blas {
         cuda::preferred_blas_library(library)?;
+    }
+    if let Some(library) = request.conv {
+        cuda::preferred_conv_library(library)?;
     }
     let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list, device);
     op_loads::run(&mut stopwatch, device)?;

@@ -5,7 +5,7 @@ mod command;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use command::{SIDE, fireclay, succeed, write_png};
+use command::{SIDE, fireclay, refuse, succeed, write_png};
 use fireclay::data::{Dataset, Mnist};
 use serde_json::Value;
 
@@ -189,4 +189,47 @@ fn devices_are_listed_and_their_absence_is_explained() {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
     }
+}
+
+#[test]
+fn libraries_of_the_vendor_are_listed_with_what_is_done_with_them() {
+    let listed = |variables: &[(&str, &str)]| {
+        let mut command = fireclay(["devices", "-v"]);
+        command
+            .env_remove("FIRECLAY_CONV")
+            .env_remove("FIRECLAY_BLAS");
+        command.env("FIRECLAY_VIRTUAL_GPUS", "1");
+        command.envs(variables.iter().copied());
+        succeed(command).0
+    };
+    let text = listed(&[]);
+    for line in [
+        "cuBLASLt not used: its code can't run on the virtual GPU",
+        "cuDNN   not used: its code can't run on the virtual GPU",
+        "        change it with FIRECLAY_CUBLASLT=PATH or off; FIRECLAY_BLAS=cublaslt or own",
+        "        change it with FIRECLAY_CUDNN=PATH or off; FIRECLAY_CONV=cudnn or own",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    let text = listed(&[
+        ("FIRECLAY_CUDNN", "/nowhere/libcudnn.so.9"),
+        ("FIRECLAY_CUBLASLT", "off"),
+        ("FIRECLAY_CONV", "cudnn"),
+    ]);
+    for part in [
+        "cuDNN   not used: none was found (tried /nowhere/libcudnn.so.9: ",
+        "cuBLASLt not used: FIRECLAY_CUBLASLT is \"off\"",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let mut command = fireclay(["bench", "--device", "cuda", "--conv", "cudnn"]);
+    command.env("FIRECLAY_VIRTUAL_GPUS", "1");
+    refuse(
+        command,
+        &["preferred_conv_library: cuDNN can't be used: its code can't run on the virtual GPU"],
+    );
+    refuse(
+        fireclay(["bench", "--conv", "mkl"]),
+        &["expected \"own\" or \"cudnn\""],
+    );
 }

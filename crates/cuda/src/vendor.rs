@@ -1,27 +1,38 @@
-//! NVIDIA's libraries, used where they are found and the user prefers them: cuBLASLt for matrix products. None is needed.
+//! NVIDIA's libraries, used where they are found and the user prefers them: cuBLASLt for matrix products, cuDNN for convolutions.
+//! None is needed.
 //!
 //! Note [Vendor libraries]
 //! Nothing of them is linked or shipped. They are looked for when somebody asks, `vendor/find.rs` says where; what was tried stays
 //! readable in [`reports`]. Fireclay's own kernels are the default: they are what the tests run, on the virtual GPU, where
 //! code of the vendor's libraries can't run. `FIRECLAY_BLAS=cublaslt` or [`preferred_blas_library`] prefers cuBLASLt for the
-//! products that it takes (see [`Product`]); others, and processes without the library, go on with Fireclay's own.
+//! products that it takes (see [`Product`]), `FIRECLAY_CONV=cudnn` or [`preferred_conv_library`] cuDNN for the convolutions that it
+//! takes (see [`Convolution`]); others, and processes without the library, go on with Fireclay's own.
 //!
 //! With the virtual GPU as driver a library is refused, unless it says that it can work there by exporting the symbol
 //! `fireclay_virtual_gpu`. That is how the sequence of calls is tested: by a stand-in.
 
+mod convolution;
 mod cublas_lt;
+mod cudnn;
 mod find;
+mod functions;
+mod preference;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fireclay_core::{Context, Device, Error, Result};
 
 use crate::stream::Stream;
+pub use convolution::{
+    ALIGNMENT, ConvLibrary, ConvOperands, Convolution, Pass, convolution, preferred_conv_library,
+    takes_convolution,
+};
 pub use cublas_lt::{CublasLt, Matrix, Operands, Product};
+pub use cudnn::Cudnn;
 pub use find::{Absent, Found};
+use preference::{Choice, Preference};
 
 /// Names the preferred library for matrix products.
 const BLAS_VARIABLE: &str = "FIRECLAY_BLAS";
@@ -35,12 +46,18 @@ pub enum BlasLibrary {
     CublasLt,
 }
 
+impl Choice for BlasLibrary {
+    const VALUES: &'static [(BlasLibrary, &'static str)] = &[
+        (BlasLibrary::Own, "own"),
+        (BlasLibrary::CublasLt, "cublaslt"),
+    ];
+    const FUNCTION: &'static str = "preferred_blas_library";
+    const VARIABLE: &'static str = BLAS_VARIABLE;
+}
+
 impl fmt::Display for BlasLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BlasLibrary::Own => "own",
-            BlasLibrary::CublasLt => "cublaslt",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -48,19 +65,12 @@ impl FromStr for BlasLibrary {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<BlasLibrary> {
-        match text.trim() {
-            "own" => Ok(BlasLibrary::Own),
-            "cublaslt" => Ok(BlasLibrary::CublasLt),
-            _ => Err(Error::argument(
-                "preferred_blas_library",
-                format!("expected \"own\" or \"cublaslt\", got {text:?}"),
-            )),
-        }
+        BlasLibrary::parse(text)
     }
 }
 
-/// The choice of [`preferred_blas_library`]: 0 while there is none.
-static PREFERRED: AtomicU8 = AtomicU8::new(0);
+/// The choice of [`preferred_blas_library`].
+static PREFERENCE: Preference<BlasLibrary> = Preference::new();
 
 /// Says who computes matrix products from now on, if `library` is given, and returns who does
 /// (`torch.backends.cuda.preferred_blas_library`). Before the first choice it is what the environment variable `FIRECLAY_BLAS`
@@ -69,39 +79,16 @@ static PREFERRED: AtomicU8 = AtomicU8::new(0);
 /// # Errors
 /// If cuBLASLt is chosen and can't be used, with what was tried; if the environment variable has another value.
 pub fn preferred_blas_library(library: impl Into<Option<BlasLibrary>>) -> Result<BlasLibrary> {
-    let chosen = match library.into() {
-        Some(BlasLibrary::Own) => 1,
-        Some(BlasLibrary::CublasLt) => {
-            cublas_lt().map_err(|absent| {
-                let what = format!("cuBLASLt can't be used: {absent}");
-                Error::argument("preferred_blas_library", what)
-            })?;
-            2
+    if let Some(library) = library.into() {
+        if library == BlasLibrary::CublasLt
+            && let Err(absent) = cublas_lt()
+        {
+            let what = format!("cuBLASLt can't be used: {absent}");
+            return Err(Error::argument(BlasLibrary::FUNCTION, what));
         }
-        None => return preferred(),
-    };
-    PREFERRED.store(chosen, Ordering::Relaxed);
-    preferred()
-}
-
-fn preferred() -> Result<BlasLibrary> {
-    static ASKED: OnceLock<Option<String>> = OnceLock::new();
-    match PREFERRED.load(Ordering::Relaxed) {
-        1 => Ok(BlasLibrary::Own),
-        2 => Ok(BlasLibrary::CublasLt),
-        _ => {
-            let asked = ASKED.get_or_init(|| std::env::var(BLAS_VARIABLE).ok());
-            match asked.as_deref().filter(|value| !value.is_empty()) {
-                None => Ok(BlasLibrary::Own),
-                Some(value) => value.parse().map_err(|_| {
-                    let what = format!(
-                        "the environment variable {BLAS_VARIABLE} is {value:?}, expected \"own\" or \"cublaslt\""
-                    );
-                    Error::argument("preferred_blas_library", what)
-                }),
-            }
-        }
+        PREFERENCE.set(library);
     }
+    PREFERENCE.get()
 }
 
 /// The process's cuBLASLt, looked for at the first call, or why there is none.
@@ -112,11 +99,11 @@ pub fn cublas_lt() -> Result<&'static CublasLt, &'static Absent> {
         .as_ref()
 }
 
-/// The process's cuDNN, looked for at the first call, or why there is none. Nothing uses it yet.
-pub fn cudnn() -> Result<&'static Found, &'static Absent> {
-    static FOUND: OnceLock<Result<Found, Absent>> = OnceLock::new();
+/// The process's cuDNN, looked for at the first call, or why there is none.
+pub fn cudnn() -> Result<&'static Cudnn, &'static Absent> {
+    static FOUND: OnceLock<Result<Cudnn, Absent>> = OnceLock::new();
     FOUND
-        .get_or_init(|| find::find(&find::CUDNN, |_, found| Ok(found)))
+        .get_or_init(|| find::find(&find::CUDNN, Cudnn::new))
         .as_ref()
 }
 
@@ -134,7 +121,7 @@ pub unsafe fn product(
     product: &Product,
     operands: Operands,
 ) -> Result<bool> {
-    if preferred()? == BlasLibrary::Own {
+    if PREFERENCE.get()? == BlasLibrary::Own {
         return Ok(false);
     }
     match cublas_lt() {
@@ -159,18 +146,11 @@ pub struct Report {
 
 /// What there is of the vendor's libraries and what is done with it. Looks for them all.
 pub fn reports() -> Vec<Report> {
-    let products = match preferred() {
-        Ok(BlasLibrary::Own) => {
-            "not used: Fireclay's own kernels compute matrix products".to_owned()
-        }
-        Ok(BlasLibrary::CublasLt) => match refusals() {
-            0 => "used for matrix products".to_owned(),
-            count => format!(
-                "used for matrix products; it has no algorithm for {count} of those met, which Fireclay's own kernels compute"
-            ),
-        },
-        Err(error) => format!("not used: {error}"),
-    };
+    let products = used_for(
+        "matrix products",
+        PREFERENCE.get().map(|choice| choice != BlasLibrary::Own),
+        || cublas_lt().map_or(0, CublasLt::refusals),
+    );
     let report = |name, found: Result<Found, &Absent>, used: String, change: String| Report {
         name,
         what: found
@@ -192,27 +172,38 @@ pub fn reports() -> Vec<Report> {
         ),
         report(
             "cuDNN",
-            cudnn().cloned(),
-            "not used: convolutions have no path through it yet, Fireclay's own kernels compute them".to_owned(),
-            format!("{}=PATH or off", find::CUDNN.variable),
+            cudnn().map(|library| library.found().clone()),
+            convolution::used(|| cudnn().map_or(0, Cudnn::refusals)),
+            format!(
+                "{}=PATH or off; {}=cudnn or own",
+                find::CUDNN.variable,
+                convolution::VARIABLE
+            ),
         ),
     ]
 }
 
-/// Products met that the library has no algorithm for.
-fn refusals() -> usize {
-    cublas_lt().map_or(0, CublasLt::refusals)
+/// What is done with a library that is there.
+fn used_for(what: &str, is_preferred: Result<bool>, refusals: impl FnOnce() -> usize) -> String {
+    match is_preferred {
+        Ok(false) => format!("not used: Fireclay's own kernels compute {what}"),
+        Ok(true) => match refusals() {
+            0 => format!("used for {what}"),
+            count => format!(
+                "used for {what}; it has no algorithm for {count} of those met, which Fireclay's own kernels compute"
+            ),
+        },
+        Err(error) => format!("not used: {error}"),
+    }
 }
 
-/// The error of a call of a vendor's library.
+/// The error of a call of a vendor's library, with the way out.
 #[cold]
-fn failed(device: Device, what: String) -> Error {
+fn failed(device: Device, what: String, way_out: &'static str) -> Error {
     Error::Device {
         device,
         what,
-        context: Context::hint(
-            "Fireclay's own kernels do without the library: FIRECLAY_BLAS=own, or preferred_blas_library(BlasLibrary::Own)",
-        ),
+        context: Context::hint(way_out),
     }
 }
 

@@ -146,7 +146,8 @@ pub mod cuda {
     pub use fireclay_cuda::memory::{Group, Purpose, Released};
     pub use fireclay_cuda::surface::*;
     pub use fireclay_cuda::vendor::{
-        BlasLibrary, preferred_blas_library, reports as vendor_libraries,
+        BlasLibrary, ConvLibrary, preferred_blas_library, preferred_conv_library,
+        reports as vendor_libraries,
     };
     pub use fireclay_cuda::{Properties, Source};
 }

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
-use fireclay_cuda::vendor::{self, Operands, Product};
+use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Operands, Product};
 use fireclay_cuda::{Argument, DeviceBuffer, Library, Purpose, Site, Stream};
 use smallvec::SmallVec;
 
@@ -198,6 +198,46 @@ impl<'a> CudaCall<'a> {
         };
         // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
         unsafe { vendor::product(self.stream, self.name, product, operands) }
+    }
+
+    /// Has the vendor's library compute a convolution, if the user prefers that and the library takes it, or if that `is_promised`:
+    /// was found before; whether it does.
+    ///
+    /// # Safety
+    /// The operands are those of the call and have what the convolution says.
+    pub(crate) unsafe fn convolution_by_vendor(
+        &self,
+        convolution: &Convolution,
+        operands: ConvOperands,
+        is_promised: bool,
+    ) -> Result<bool> {
+        let (stream, op) = (self.stream, self.name);
+        let taken = is_promised
+            || operands.are_aligned() && vendor::takes_convolution(stream, op, convolution)?;
+        if taken {
+            // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.
+            unsafe { vendor::convolution(stream, op, convolution, operands) }?;
+        }
+        Ok(taken)
+    }
+
+    /// Puts the result of a program of two inputs in the place of the first output: that output, and input `index` along `layout`.
+    pub(crate) fn combine_output(
+        &self,
+        program: &Pointwise,
+        index: usize,
+        layout: &Layout,
+    ) -> Result<()> {
+        let input = Operand {
+            layout,
+            ..self.inputs[index]
+        };
+        let call = CudaCall {
+            inputs: SmallVec::from_slice(&[self.outputs[0], input]),
+            outputs: SmallVec::from_slice(&[self.outputs[0]]),
+            ..*self
+        };
+        call.pointwise(program, &[])
     }
 
     /// Starts a kernel of `library` with blocks of `threads` threads.

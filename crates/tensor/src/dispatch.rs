@@ -216,7 +216,10 @@ fn run_where_they_are(
             storage::transfer(&source.0.storage, &targets[0].0.storage, source.nbytes())
         }
         (_, Device::Cpu) => run_prepared(op, op.cpu_inputs(), inputs, targets, kind),
-        (_, Device::Cuda(_)) => run_prepared(op, op.cuda_inputs(), inputs, targets, kind),
+        (_, Device::Cuda(_)) => {
+            let form = op.cuda_inputs_of(inputs, targets, Internal)?;
+            run_prepared(op, form, inputs, targets, kind)
+        }
     }
 }
 

@@ -196,6 +196,18 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         KernelInputs::AsIs
     }
 
+    /// As [`cuda_inputs`](Op::cuda_inputs), for these inputs and outputs on a device.
+    #[doc(hidden)]
+    fn cuda_inputs_of(
+        &self,
+        inputs: &[&Tensor],
+        outputs: &[&Tensor],
+        _: sealed::Internal,
+    ) -> Result<KernelInputs> {
+        let _ = (inputs, outputs);
+        Ok(self.cuda_inputs())
+    }
+
     /// The CUDA kernel.
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         Err(call.no_kernel())

@@ -4,6 +4,7 @@ pub mod attention;
 mod attention_cuda;
 pub mod binary;
 pub mod conv;
+pub(crate) mod conv_vendor;
 pub mod copy;
 pub mod fill;
 pub(crate) mod float;

@@ -26,11 +26,12 @@ enum Target {
     OfCublasLt(f64),
 }
 
-/// What was measured of a workload: by Fireclay's own kernels, with cuBLASLt, and by PyTorch.
+/// What was measured of a workload: by Fireclay's own kernels, with the vendor's libraries, and by PyTorch.
 #[derive(Clone, Debug, Default)]
 struct Speed {
     own: Option<f64>,
     cublas_lt: Option<f64>,
+    cudnn: Option<f64>,
     torch: Option<f64>,
     bytes: Option<f64>,
     flops: Option<f64>,
@@ -58,14 +59,19 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
     let devices: Value = parsed(&read(folder, "devices.json")?, "devices.json")?;
     let steps = read(folder, "steps.tsv")?;
     // Steps that were left out or fail early leave nothing.
-    let check = match read(folder, "check.json") {
-        Ok(text) => parsed(&text, "check.json")?,
-        Err(_) => Value::Null,
+    let found = |file: &str| match read(folder, file) {
+        Ok(text) => parsed(&text, file),
+        Err(_) => Ok(Value::Null),
     };
+    let check = found("check.json")?;
+    let by_libraries = [
+        ("cuBLASLt", found("check-cublaslt.json")?),
+        ("cuDNN", found("check-cudnn.json")?),
+    ];
     let mut order = Vec::new();
     let mut speeds: BTreeMap<String, Speed> = BTreeMap::new();
     let mut odd = Vec::new();
-    for file in ["own.jsonl", "cublaslt.jsonl", "torch.jsonl"] {
+    for file in ["own.jsonl", "cublaslt.jsonl", "cudnn.jsonl", "torch.jsonl"] {
         let text = read(folder, file).unwrap_or_default();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             if add_line(&mut speeds, &mut order, file, line).is_none() {
@@ -93,7 +99,15 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         text += "\n**This was the virtual GPU, which is executed by the processor: its times say nothing of hardware.**\n";
     }
     steps_table(&mut text, &steps);
+    text += "\n## Every op against the CPU\n\n";
     agreement(&mut text, &check);
+    for (library, check) in &by_libraries {
+        if !check.is_null() {
+            // Writing to a String can't fail.
+            let _ = write!(text, "\nWith {library}: ");
+            agreement(&mut text, check);
+        }
+    }
     text += "\n## Speed\n\n";
     let rows: Vec<Value> = order
         .iter()
@@ -104,6 +118,7 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         // Writing to a String can't fail.
         let _ = writeln!(text, "\nnot a result: {}", cell(line));
     }
+    let by_libraries: BTreeMap<_, _> = by_libraries.into_iter().collect();
     let steps: Vec<Value> = steps
         .lines()
         .map(|line| json!(line.split('\t').collect::<Vec<_>>()))
@@ -114,6 +129,7 @@ pub fn report(folder: &Path) -> Result<(String, Value), String> {
         "virtual": on_virtual,
         "steps": steps,
         "check": check,
+        "check_by_libraries": by_libraries,
         "copy_bytes_per_second": copy,
         "speed": rows,
         "not_results": odd,
@@ -156,6 +172,7 @@ fn add_line(
             speed.why = why.unwrap_or_default().to_owned();
         }
         "cublaslt.jsonl" => speed.cublas_lt = time,
+        "cudnn.jsonl" => speed.cudnn = time,
         _ => speed.torch = time,
     }
     Some(())
@@ -194,7 +211,6 @@ fn steps_table(text: &mut String, steps: &str) {
 
 /// How many ops agree with the host, and which don't.
 fn agreement(text: &mut String, check: &Value) {
-    *text += "\n## Every op against the CPU\n\n";
     let Some(ops) = check["ops"].as_array() else {
         *text += "Nothing is known: the check left no result.\n";
         return;
@@ -255,6 +271,8 @@ fn row(name: &str, speed: &Speed, copy: Option<f64>, on_virtual: bool) -> Value 
         "of_copy": of_copy,
         "cublaslt_ms": speed.cublas_lt,
         "of_cublaslt": of_cublas_lt,
+        "cudnn_ms": speed.cudnn,
+        "of_cudnn": speed_of(speed.own, speed.cudnn),
         "torch_ms": speed.torch,
         "of_torch": speed_of(speed.own, speed.torch),
         "result": verdict.unwrap_or_else(|| speed.why.clone()),
@@ -278,13 +296,13 @@ fn speed_table(text: &mut String, rows: &[Value], copy: Option<f64>) {
     }
     *text += "Rates are of the bytes or the arithmetic that a workload needs at the least. \"Of\" is a speed as a part of another one: \
               1 is as fast, 2 is twice as fast.\n\n\
-              | workload | ms | GB/s | TFLOP/s | of copy | cuBLASLt ms | of cuBLASLt | PyTorch ms | of PyTorch | |\n\
-              | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+              | workload | ms | GB/s | TFLOP/s | of copy | cuBLASLt ms | of cuBLASLt | cuDNN ms | of cuDNN | PyTorch ms | of PyTorch | |\n\
+              | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
     for row in rows {
         let number = |name: &str| figure(row[name].as_f64());
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             cell(row["workload"].as_str().unwrap_or("?")),
             number("ms"),
             number("gigabytes_per_second"),
@@ -292,6 +310,8 @@ fn speed_table(text: &mut String, rows: &[Value], copy: Option<f64>) {
             number("of_copy"),
             number("cublaslt_ms"),
             number("of_cublaslt"),
+            number("cudnn_ms"),
+            number("of_cudnn"),
             number("torch_ms"),
             number("of_torch"),
             cell(row["result"].as_str().unwrap_or(""))
@@ -352,6 +372,7 @@ mod tests {
         let own = r#"{"workload": "gpu/copy_f32_8", "ms": 1.0, "bytes": 2000000000}
 {"workload": "gpu/add_f32_8", "ms": 2.0, "bytes": 3000000000}
 {"workload": "gpu/matmul_bf16_4", "ms": 4.0, "flops": 8000000000000}
+{"workload": "gpu/conv3x3_f32_2", "ms": 3.0, "flops": 6000000000000}
 {"workload": "gpu/softmax_f32_8", "failed": "out | of memory"}
 {"workload": "train/tiny", "ms": 0.5}"#;
         let check = r#"{"gone": null, "ops": [
@@ -368,10 +389,18 @@ mod tests {
                     "check\tDIFFERS\t9\tsee check.txt\nown\tok\t20\t\n",
                 ),
                 ("check.json", check),
+                (
+                    "check-cudnn.json",
+                    r#"{"ops": [{"op": "conv2d", "planned": 9, "done": 9, "same_bits": 1, "close": 8, "refused": 0, "result": "agrees"}]}"#,
+                ),
                 ("own.jsonl", own),
                 (
                     "cublaslt.jsonl",
                     r#"{"workload": "gpu/matmul_bf16_4", "ms": 2.0}"#,
+                ),
+                (
+                    "cudnn.jsonl",
+                    r#"{"workload": "gpu/conv3x3_f32_2", "ms": 1.5}"#,
                 ),
                 (
                     "torch.jsonl",
@@ -385,11 +414,12 @@ mod tests {
             "| check | DIFFERS | 9 | see check.txt |",
             "| mul | 12 of 12 | DIFFERS | mul f32: 1 |",
             "A copy on the device moves 2000 GB/s (read and written).",
-            "| gpu/copy_f32_8 | 1.00 | 2000 |  | 1.00 |  |  |  |  |  |",
-            "| gpu/add_f32_8 | 2.00 | 1500 |  | 0.750 |  |  |  |  | MISSED (least 0.85) |",
-            "| gpu/matmul_bf16_4 | 4.00 |  | 2000 |  | 2.00 | 0.500 |  |  | MISSED (least 0.6) |",
-            "| gpu/softmax_f32_8 |  |  |  |  |  |  |  |  | out \\| of memory |",
-            "| train/tiny | 0.500 |  |  |  |  |  | 1.00 | 2.00 |  |",
+            "| gpu/copy_f32_8 | 1.00 | 2000 |  | 1.00 |  |  |  |  |  |  |  |",
+            "| gpu/add_f32_8 | 2.00 | 1500 |  | 0.750 |  |  |  |  |  |  | MISSED (least 0.85) |",
+            "| gpu/matmul_bf16_4 | 4.00 |  | 2000 |  | 2.00 | 0.500 |  |  |  |  | MISSED (least 0.6) |",
+            "| gpu/conv3x3_f32_2 | 3.00 |  | 2000 |  |  |  | 1.50 | 0.500 |  |  |  |",
+            "| gpu/softmax_f32_8 |  |  |  |  |  |  |  |  |  |  | out \\| of memory |",
+            "| train/tiny | 0.500 |  |  |  |  |  |  |  | 1.00 | 2.00 |  |",
             "not a result: torch.jsonl: Warning: no result",
         ] {
             assert!(
@@ -398,7 +428,14 @@ mod tests {
             );
         }
         assert!(text.contains("1 of 2 ops agree: 24 calls of 24"), "{text}");
-        assert!(!text.contains("virtual"), "{text}");
+        assert!(
+            text.contains("\nWith cuDNN: 1 of 1 ops agree: 9 calls of 9"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("virtual") && !text.contains("With cuBLASLt"),
+            "{text}"
+        );
         assert_eq!(value["speed"][1]["of_copy"], json!(0.75));
     }
 

@@ -69,6 +69,16 @@ fn what_can_not_be_checked_is_refused_with_the_reason() {
             "the host is what devices are compared with",
         ),
         (&["--device", "cuda:7"], Some("1"), "cuda:7"),
+        (
+            &["--conv", "cudnn"],
+            Some("1"),
+            "cuDNN can't be used: its code can't run on the virtual GPU",
+        ),
+        (
+            &["--blas", "cublaslt"],
+            Some("1"),
+            "cuBLASLt can't be used: its code can't run on the virtual GPU",
+        ),
     ] {
         let done = run(flags, gpus);
         let said = String::from_utf8_lossy(&done.stderr);

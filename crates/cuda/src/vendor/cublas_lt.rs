@@ -1,7 +1,7 @@
 //! Matrix products by cuBLASLt: its functions, how a row-major product becomes one of its problems, and the calls.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Mutex;
 
@@ -9,16 +9,12 @@ use cudarc::driver::sys::CUstream;
 use fireclay_core::{DType, Result};
 use libloading::Library;
 
-use super::find::{Found, symbol};
+use super::find::Found;
+use super::functions::{Made, Opaque, Status, functions};
 use super::{failed, lock};
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Purpose};
 use crate::stream::Stream;
-
-/// What nearly every function returns: 0, or the number of an error.
-type Status = c_int;
-/// A handle, a description or a preference, of which only the library knows what it is.
-type Opaque = *mut c_void;
 
 const ALLOC_FAILED: Status = 3;
 const NOT_SUPPORTED: Status = 15;
@@ -64,61 +60,30 @@ struct Proposal {
     reserved: [c_int; 4],
 }
 
-macro_rules! functions {
-    ($($method:ident = $symbol:ident($($argument:ident: $ty:ty),* $(,)?);)*) => {
-        /// Addresses of the functions in use.
-        struct Functions {
-            $($method: unsafe extern "C" fn($($ty),*) -> Status,)*
-        }
-
-        impl Functions {
-            /// Looks every symbol up; the names of those that are missing otherwise.
-            fn load(library: &Library) -> Result<Functions, String> {
-                let mut missing = Vec::new();
-                let mut find = |name: &'static str| {
-                    let found = CString::new(name).ok().and_then(|name| symbol(library, &name));
-                    found.unwrap_or_else(|| {
-                        missing.push(name);
-                        std::ptr::null()
-                    })
-                };
-                $(let $method = find(stringify!($symbol));)*
-                if !missing.is_empty() {
-                    return Err(format!("it lacks {}", missing.join(", ")));
-                }
-                Ok(Functions {
-                    // SAFETY: not null, as nothing is missing; the library's interface gives the symbol this signature.
-                    $($method: unsafe {
-                        std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> Status>($method)
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
-    create = cublasLtCreate(handle: *mut Opaque);
-    desc_create = cublasLtMatmulDescCreate(desc: *mut Opaque, compute: c_int, scale: c_int);
-    desc_destroy = cublasLtMatmulDescDestroy(desc: Opaque);
-    desc_set = cublasLtMatmulDescSetAttribute(desc: Opaque, attribute: c_int, value: *const c_void, bytes: usize);
-    layout_create = cublasLtMatrixLayoutCreate(layout: *mut Opaque, dtype: c_int, rows: u64, cols: u64, ld: i64);
-    layout_destroy = cublasLtMatrixLayoutDestroy(layout: Opaque);
-    layout_set = cublasLtMatrixLayoutSetAttribute(layout: Opaque, attribute: c_int, value: *const c_void, bytes: usize);
-    preference_create = cublasLtMatmulPreferenceCreate(preference: *mut Opaque);
-    preference_destroy = cublasLtMatmulPreferenceDestroy(preference: Opaque);
-    preference_set = cublasLtMatmulPreferenceSetAttribute(
-        preference: Opaque, attribute: c_int, value: *const c_void, bytes: usize,
-    );
-    heuristic = cublasLtMatmulAlgoGetHeuristic(
-        handle: Opaque, desc: Opaque, a: Opaque, b: Opaque, c: Opaque, d: Opaque, preference: Opaque, asked: c_int,
-        proposals: *mut Proposal, got: *mut c_int,
-    );
-    matmul = cublasLtMatmul(
-        handle: Opaque, desc: Opaque, alpha: *const c_void, a: *const c_void, a_layout: Opaque, b: *const c_void,
-        b_layout: Opaque, beta: *const c_void, c: *const c_void, c_layout: Opaque, d: *mut c_void, d_layout: Opaque,
-        algorithm: *const Algorithm, workspace: *mut c_void, workspace_bytes: usize, stream: CUstream,
-    );
+    struct Functions {
+        create = cublasLtCreate(handle: *mut Opaque);
+        desc_create = cublasLtMatmulDescCreate(desc: *mut Opaque, compute: c_int, scale: c_int);
+        desc_destroy = cublasLtMatmulDescDestroy(desc: Opaque);
+        desc_set = cublasLtMatmulDescSetAttribute(desc: Opaque, attribute: c_int, value: *const c_void, bytes: usize);
+        layout_create = cublasLtMatrixLayoutCreate(layout: *mut Opaque, dtype: c_int, rows: u64, cols: u64, ld: i64);
+        layout_destroy = cublasLtMatrixLayoutDestroy(layout: Opaque);
+        layout_set = cublasLtMatrixLayoutSetAttribute(layout: Opaque, attribute: c_int, value: *const c_void, bytes: usize);
+        preference_create = cublasLtMatmulPreferenceCreate(preference: *mut Opaque);
+        preference_destroy = cublasLtMatmulPreferenceDestroy(preference: Opaque);
+        preference_set = cublasLtMatmulPreferenceSetAttribute(
+            preference: Opaque, attribute: c_int, value: *const c_void, bytes: usize,
+        );
+        heuristic = cublasLtMatmulAlgoGetHeuristic(
+            handle: Opaque, desc: Opaque, a: Opaque, b: Opaque, c: Opaque, d: Opaque, preference: Opaque, asked: c_int,
+            proposals: *mut Proposal, got: *mut c_int,
+        );
+        matmul = cublasLtMatmul(
+            handle: Opaque, desc: Opaque, alpha: *const c_void, a: *const c_void, a_layout: Opaque, b: *const c_void,
+            b_layout: Opaque, beta: *const c_void, c: *const c_void, c_layout: Opaque, d: *mut c_void, d_layout: Opaque,
+            algorithm: *const Algorithm, workspace: *mut c_void, workspace_bytes: usize, stream: CUstream,
+        );
+    }
 }
 
 /// How a matrix of a product lies: strides in elements from one matrix of the batch, row or column to the next.
@@ -401,19 +366,6 @@ impl Problem {
     }
 }
 
-/// A description that ends with this value.
-struct Made {
-    raw: Opaque,
-    destroy: unsafe extern "C" fn(Opaque) -> Status,
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // SAFETY: the library made it, and nobody uses it any more: its calls don't keep descriptions.
-        unsafe { (self.destroy)(self.raw) };
-    }
-}
-
 struct Descriptions {
     desc: Made,
     first: Made,
@@ -449,6 +401,7 @@ impl Call<'_> {
                 status_name(status),
                 self.product
             ),
+            "Fireclay's own kernels do without the library: FIRECLAY_BLAS=own, or preferred_blas_library(BlasLibrary::Own)",
         ))
     }
 

@@ -194,14 +194,11 @@ fn candidates(wanted: &Wanted, driver: i32, roots: &[PathBuf]) -> Vec<Result<Str
     let mut candidates = Vec::new();
     for (name, cuda) in wanted.files {
         if let Some(cuda) = cuda
-            && *cuda > driver / 1000
+            && let Err(why) = check_driver(*cuda, driver)
         {
             candidates.push(Err(Attempt {
                 path: (*name).to_owned(),
-                why: format!(
-                    "it needs a driver for CUDA {cuda}, this one is for CUDA {}",
-                    driver / 1000
-                ),
+                why,
             }));
             continue;
         }
@@ -236,6 +233,16 @@ fn candidates(wanted: &Wanted, driver: i32, roots: &[PathBuf]) -> Vec<Result<Str
         }));
     }
     candidates
+}
+
+/// Whether a driver of this version can do with a library made for this major version of CUDA; why not otherwise.
+pub(super) fn check_driver(cuda: i32, driver: i32) -> Result<(), String> {
+    match driver / 1000 {
+        major if cuda <= major => Ok(()),
+        major => Err(format!(
+            "it needs a driver for CUDA {cuda}, this one is for CUDA {major}"
+        )),
+    }
 }
 
 /// Folders of Python packages: of the active environment, of the interpreters on `PATH`, of the user.
@@ -320,6 +327,25 @@ mod tests {
         let found = candidates(&CUDNN, 12_040, std::slice::from_ref(&root));
         let last = found.last().unwrap().as_ref().unwrap_err();
         assert!(last.why.contains("fireclay-find"), "{last:?}");
+    }
+
+    #[cfg(not(windows))]
+    #[test]
+    fn both_versions_of_cudnn_are_looked_for_the_newer_first() {
+        let root = std::env::temp_dir().join(format!("fireclay-cudnn-{}", std::process::id()));
+        let folder = root.join("nvidia/cudnn/lib");
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = ["libcudnn.so.9", "libcudnn.so.8"].map(|name| folder.join(name));
+        for file in &files {
+            std::fs::write(file, "no library").unwrap();
+        }
+        let found = candidates(&CUDNN, 13_000, std::slice::from_ref(&root));
+        std::fs::remove_dir_all(&root).unwrap();
+        let paths: Vec<_> = found.into_iter().map(Result::unwrap).collect();
+        let place = |path: &str| paths.iter().position(|found| found == path);
+        let [nine, eight] = files.map(|file| place(&file.to_string_lossy()).expect("a candidate"));
+        assert!(place("libcudnn.so.9") < Some(nine) && nine < eight);
+        assert!(Some(nine) < place("libcudnn.so.8"));
     }
 
     #[cfg(target_os = "linux")]

@@ -4,13 +4,16 @@ use std::ffi::CStr;
 
 use fireclay_core::{DType, Error, Result, Scalar, Shape};
 use fireclay_cpu::conv::{self, Conv2dShape};
+use fireclay_cuda::vendor::Pass;
 use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
+use super::conv_vendor;
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
 use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
+use crate::op::sealed::Internal;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
@@ -529,13 +532,23 @@ impl Op for Conv2d {
         Ok(())
     }
 
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+    fn cuda_inputs_of(
+        &self,
+        inputs: &[&Tensor],
+        outputs: &[&Tensor],
+        _: Internal,
+    ) -> Result<KernelInputs> {
+        let shapes = || geometry(self.name(), self.0, inputs[0].shape(), inputs[1].shape());
+        conv_vendor::form(self.name(), Pass::Output, shapes, [inputs, outputs])
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let (input, weight) = (call.layout(0).shape(), call.layout(1).shape());
-        let conv = OnDevice::new(&call, "conv2d", geometry("conv2d", self.0, input, weight)?)?;
+        let shapes = geometry("conv2d", self.0, input, weight)?;
+        if conv_vendor::computes(&call, Pass::Output, &shapes)? {
+            return Ok(());
+        }
+        let conv = OnDevice::new(&call, "conv2d", shapes)?;
         let bias = match call.inputs() > 2 {
             true => call.input(2),
             false => Argument::Address(0),
@@ -609,13 +622,22 @@ impl Op for Conv2dInputGrad {
         Ok(())
     }
 
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+    fn cuda_inputs_of(
+        &self,
+        inputs: &[&Tensor],
+        outputs: &[&Tensor],
+        _: Internal,
+    ) -> Result<KernelInputs> {
+        let shapes = || geometry(self.name(), self.options, &self.shape, inputs[0].shape());
+        conv_vendor::form(self.name(), Pass::InputGrad, shapes, [inputs, outputs])
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let op = self.name();
         let shapes = geometry(op, self.options, &self.shape, call.layout(0).shape())?;
+        if conv_vendor::computes(&call, Pass::InputGrad, &shapes)? {
+            return Ok(());
+        }
         let operands = [call.input(1), call.input(0), Argument::Address(0)];
         OnDevice::new(&call, op, shapes)?.correlate(true, operands)
     }
@@ -681,13 +703,22 @@ impl Op for Conv2dWeightGrad {
         Ok(())
     }
 
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
+    fn cuda_inputs_of(
+        &self,
+        inputs: &[&Tensor],
+        outputs: &[&Tensor],
+        _: Internal,
+    ) -> Result<KernelInputs> {
+        let shapes = || geometry(self.name(), self.options, inputs[0].shape(), &self.shape);
+        conv_vendor::form(self.name(), Pass::WeightGrad, shapes, [inputs, outputs])
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
         let op = self.name();
         let shapes = geometry(op, self.options, call.layout(0).shape(), &self.shape)?;
+        if conv_vendor::computes(&call, Pass::WeightGrad, &shapes)? {
+            return Ok(());
+        }
         OnDevice::new(&call, op, shapes)?.weight_grad()
     }
 

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, Command, value_parser};
 use fireclay_cuda::surface;
+use fireclay_cuda::vendor::{
+    BlasLibrary, ConvLibrary, preferred_blas_library, preferred_conv_library,
+};
 use fireclay_tensor::{Device, IntoDevice};
 use fireclay_testing::agreement::{Findings, check};
 use fireclay_testing::samples::{Sample, samples};
@@ -40,6 +43,16 @@ fn command() -> Command {
                 .value_name("OP")
                 .value_delimiter(',')
                 .help("Only these ops, separated by commas"),
+            Arg::new("blas")
+                .long("blas")
+                .value_name("LIBRARY")
+                .value_parser(value_parser!(BlasLibrary))
+                .help("Who computes matrix products: own, or cublaslt, which must be there"),
+            Arg::new("conv")
+                .long("conv")
+                .value_name("LIBRARY")
+                .value_parser(value_parser!(ConvLibrary))
+                .help("Who computes convolutions: own, or cudnn, which must be there"),
             Arg::new("seconds")
                 .long("seconds")
                 .value_name("S")
@@ -82,6 +95,12 @@ fn run() -> Result<ExitCode, String> {
         .map_or("", String::as_str);
     let device = name.into_device().map_err(|error| error.to_string())?;
     let (source, properties) = found(device)?;
+    if let Some(library) = matches.get_one::<BlasLibrary>("blas") {
+        preferred_blas_library(*library).map_err(|error| error.to_string())?;
+    }
+    if let Some(library) = matches.get_one::<ConvLibrary>("conv") {
+        preferred_conv_library(*library).map_err(|error| error.to_string())?;
+    }
     println!("{device}  {properties}, driver: {source}");
     let start = Instant::now();
     let seconds = matches.get_one::<u32>("seconds").copied();

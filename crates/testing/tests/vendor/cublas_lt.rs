@@ -1,8 +1,4 @@
 //! Products by cuBLASLt: the sequence of calls, against a library that stands in for it on the virtual GPU.
-#![cfg(unix)]
-
-use std::path::PathBuf;
-use std::process::Command;
 
 use fireclay_cuda::vendor::{self, BlasLibrary, Matrix, Operands, Product, preferred_blas_library};
 use fireclay_cuda::{DeviceBuffer, Gpu, Purpose};
@@ -10,66 +6,37 @@ use fireclay_tensor::{DType, Device, Error, Tensor};
 use fireclay_testing::compare::{Tolerance, matches};
 use fireclay_testing::devices::{moved, virtual_cuda};
 use fireclay_testing::draw::Draw;
-use libloading::{Library, Symbol};
 
-/// The stand-in, built.
-fn stand_in() -> PathBuf {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--package", "fireclay-testing"]);
-    command.args(["--example", "stand_in_cublas_lt"]);
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    let program = std::env::current_exe().expect("the test itself");
-    let profile = program.ancestors().nth(2).expect("its profile's folder");
-    let target = profile.parent().expect("the target folder");
-    command.arg("--target-dir").arg(target);
-    assert!(command.status().expect("it starts").success());
-    let kind = std::env::consts::DLL_SUFFIX;
-    profile.join(format!("examples/libstand_in_cublas_lt{kind}"))
-}
-
-/// Runs a test of this file that is left out otherwise, in a process with these variables.
-#[track_caller]
-fn run(test: &str, variables: &[(&str, &str)]) {
-    let program = std::env::current_exe().expect("the test itself");
-    let mut command = Command::new(program);
-    command.args([test, "--exact", "--ignored", "--nocapture"]);
-    command
-        .env_remove("FIRECLAY_CUBLASLT")
-        .env_remove("FIRECLAY_BLAS");
-    command.env_remove("FIRECLAY_CUDNN");
-    let output = command
-        .envs(variables.iter().copied())
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let failed = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}\n{failed}"
-    );
-}
+use crate::stand_in::{StandIn, built, check, run};
 
 #[test]
 fn products_go_to_the_library_that_is_preferred() {
-    let path = stand_in();
+    let path = built("stand_in_cublas_lt");
     let path = path.to_str().expect("a path of letters");
     run(
-        "with_the_stand_in",
+        "cublas_lt::with_the_stand_in",
         &[("FIRECLAY_CUBLASLT", path), ("FIRECLAY_BLAS", "cublaslt")],
     );
 }
 
 #[test]
 fn without_a_library_own_kernels_compute_and_the_report_says_why() {
-    run("without_a_library", &[("FIRECLAY_BLAS", "cublaslt")]);
-    run("with_a_library_off", &[("FIRECLAY_CUBLASLT", "off")]);
     run(
-        "with_a_library_that_is_not_there",
+        "cublas_lt::without_a_library",
+        &[("FIRECLAY_BLAS", "cublaslt")],
+    );
+    run(
+        "cublas_lt::with_a_library_off",
+        &[("FIRECLAY_CUBLASLT", "off")],
+    );
+    run(
+        "cublas_lt::with_a_library_that_is_not_there",
         &[("FIRECLAY_CUBLASLT", "/nowhere/libcublasLt.so.12")],
     );
-    run("with_a_preference_of_no_sense", &[("FIRECLAY_BLAS", "mkl")]);
+    run(
+        "cublas_lt::with_a_preference_of_no_sense",
+        &[("FIRECLAY_BLAS", "mkl")],
+    );
 }
 
 /// What the report says of cuBLASLt; a product works whatever it is.
@@ -130,74 +97,6 @@ fn with_a_preference_of_no_sense() {
     );
 }
 
-extern "C" fn read(address: u64, bytes: *mut u8, count: usize) {
-    let stream = Gpu::get(0).expect("the device").stream();
-    // SAFETY: the stand-in has a buffer of that size, and asks for memory of the operands.
-    unsafe {
-        let bytes = std::slice::from_raw_parts_mut(bytes, count);
-        fireclay_cuda::download(stream, address, bytes).expect("a copy");
-    }
-}
-
-extern "C" fn write(address: u64, bytes: *mut u8, count: usize) {
-    let stream = Gpu::get(0).expect("the device").stream();
-    // SAFETY: as above, to memory of the result.
-    unsafe {
-        let bytes = std::slice::from_raw_parts(bytes, count);
-        fireclay_cuda::upload(stream, address, bytes).expect("a copy");
-    }
-}
-
-/// The stand-in as the test talks to it.
-struct StandIn(Library);
-
-impl StandIn {
-    fn connect() -> StandIn {
-        let path = std::env::var("FIRECLAY_CUBLASLT").expect("the stand-in's path");
-        // SAFETY: the stand-in has no initialisers.
-        let library = unsafe { Library::new(path) }.expect("it was built");
-        type Copy2 = extern "C" fn(u64, *mut u8, usize);
-        // SAFETY: the function's signature.
-        unsafe {
-            let connect: Symbol<'_, extern "C" fn(Copy2, Copy2)> =
-                library.get(b"stand_in_connect\0").expect("exported");
-            connect(read, write);
-        }
-        StandIn(library)
-    }
-
-    /// The calls since the last time.
-    fn calls(&self) -> Vec<String> {
-        let mut buffer = vec![0u8; 1 << 16];
-        // SAFETY: the function's signature; the buffer has that room.
-        let count = unsafe {
-            let take: Symbol<'_, unsafe extern "C" fn(*mut u8, usize) -> usize> =
-                self.0.get(b"stand_in_take_calls\0").expect("exported");
-            take(buffer.as_mut_ptr(), buffer.len())
-        };
-        let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    fn fail(&self, status: i32) {
-        // SAFETY: the function's signature.
-        unsafe {
-            let fail: Symbol<'_, extern "C" fn(i32)> =
-                self.0.get(b"stand_in_fail\0").expect("exported");
-            fail(status);
-        }
-    }
-
-    fn live(&self) -> i64 {
-        // SAFETY: the function's signature.
-        unsafe {
-            let live: Symbol<'_, extern "C" fn() -> i64> =
-                self.0.get(b"stand_in_live\0").expect("exported");
-            live()
-        }
-    }
-}
-
 fn numbers(draw: &mut Draw, shape: &[usize]) -> Tensor {
     draw.tensor(shape, -2.0, 2.0, &[])
 }
@@ -206,7 +105,7 @@ fn numbers(draw: &mut Draw, shape: &[usize]) -> Tensor {
 #[ignore = "run by the other tests"]
 fn with_the_stand_in() {
     let device = virtual_cuda();
-    let stand_in = StandIn::connect();
+    let stand_in = StandIn::connect("FIRECLAY_CUBLASLT");
     let mut draw = Draw::new(11);
     let blas = &vendor::reports()[0];
     let found = blas.found.as_ref().expect("it is there");
@@ -335,6 +234,8 @@ fn with_the_stand_in() {
     );
 
     narrow_floats(&stand_in);
+    assert!(check(&["matmul", "linear"]) > 50);
+    assert!(stand_in.calls().len() > 50);
 
     // A call that fails is an error that names it and the product, and the next one works.
     stand_in.fail(13);

@@ -6,13 +6,11 @@
     reason = "the functions of a C interface"
 )]
 
+mod test_side;
+
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use half::{bf16, f16};
-
-type Copy2 = extern "C" fn(address: u64, bytes: *mut u8, count: usize);
+use test_side::{encoded, end, failure, give, memory, numbers, record, size};
 
 const INVALID_VALUE: c_int = 7;
 const NOT_SUPPORTED: c_int = 15;
@@ -20,23 +18,6 @@ const NOT_SUPPORTED: c_int = 15;
 const REFUSED_SIZE: u64 = 13;
 const WORKSPACE: usize = 4096;
 const HANDLE: usize = 4321;
-
-static CALLS: Mutex<String> = Mutex::new(String::new());
-static MEMORY: Mutex<Option<(Copy2, Copy2)>> = Mutex::new(None);
-/// Descriptions alive.
-static LIVE: AtomicI64 = AtomicI64::new(0);
-/// What the next product is to return.
-static FAIL: AtomicI32 = AtomicI32::new(0);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn record(text: String) {
-    let mut calls = lock(&CALLS);
-    calls.push_str(&text);
-    calls.push('\n');
-}
 
 fn refuse(why: &str) -> c_int {
     record(format!("REFUSED {why}"));
@@ -68,55 +49,9 @@ struct Preference {
     alignments: [u32; 4],
 }
 
-unsafe fn give<T>(to: *mut *mut c_void, value: T) -> c_int {
-    LIVE.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the caller gives room for a pointer.
-    unsafe { *to = Box::into_raw(Box::new(value)).cast() };
-    0
-}
-
-unsafe fn end<T>(pointer: *mut c_void) -> c_int {
-    LIVE.fetch_sub(1, Ordering::SeqCst);
-    // SAFETY: `give` made it of this type, and it is ended once.
-    drop(unsafe { Box::from_raw(pointer.cast::<T>()) });
-    0
-}
-
 unsafe fn read<T: Copy>(value: *const c_void, bytes: usize) -> Option<T> {
     // SAFETY: there are that many bytes.
     (bytes == size_of::<T>()).then(|| unsafe { value.cast::<T>().read_unaligned() })
-}
-
-/// Says that the library can work with a virtual GPU.
-#[unsafe(no_mangle)]
-pub extern "C" fn fireclay_virtual_gpu() {}
-
-/// Gives the functions that read and write device memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn stand_in_connect(reading: Copy2, writing: Copy2) {
-    *lock(&MEMORY) = Some((reading, writing));
-}
-
-/// Makes the next product return this status.
-#[unsafe(no_mangle)]
-pub extern "C" fn stand_in_fail(status: c_int) {
-    FAIL.store(status, Ordering::SeqCst);
-}
-
-/// How many descriptions are alive.
-#[unsafe(no_mangle)]
-pub extern "C" fn stand_in_live() -> i64 {
-    LIVE.load(Ordering::SeqCst)
-}
-
-/// Writes the calls since the last time into the buffer, as lines; how many bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stand_in_take_calls(buffer: *mut u8, room: usize) -> usize {
-    let calls = std::mem::take(&mut *lock(&CALLS));
-    let count = calls.len().min(room);
-    // SAFETY: the caller's buffer has that room.
-    unsafe { buffer.copy_from_nonoverlapping(calls.as_ptr(), count) };
-    count
 }
 
 #[unsafe(no_mangle)]
@@ -391,9 +326,8 @@ pub unsafe extern "C" fn cublasLtMatmul(
     workspace_bytes: usize,
     stream: *mut c_void,
 ) -> c_int {
-    let fail = FAIL.swap(0, Ordering::SeqCst);
-    if fail != 0 {
-        return fail;
+    if let Some(status) = failure() {
+        return status;
     }
     // SAFETY: as the interface says.
     let (desc, [a_layout, b_layout, c_layout, d_layout], algorithm) = unsafe {
@@ -417,7 +351,7 @@ pub unsafe extern "C" fn cublasLtMatmul(
         return refuse("handle, algorithm, scalars, result, stream or workspace");
     }
     record(format!("matmul {text}"));
-    let Some((reading, writing)) = *lock(&MEMORY) else {
+    let Some((reading, writing)) = memory() else {
         return refuse("nobody gave access to device memory");
     };
     let fetch = |address: u64, layout: &Layout| {
@@ -452,34 +386,4 @@ pub unsafe extern "C" fn cublasLtMatmul(
         }
     }
     0
-}
-
-fn size(dtype: c_int) -> usize {
-    match dtype {
-        0 => 4,
-        1 => 8,
-        _ => 2,
-    }
-}
-
-fn numbers(reading: Copy2, address: u64, dtype: c_int, count: usize) -> Vec<f64> {
-    let mut bytes = vec![0; count * size(dtype)];
-    reading(address, bytes.as_mut_ptr(), bytes.len());
-    let each = bytes.chunks(size(dtype)).map(|bytes| match *bytes {
-        [a, b, c, d] => f64::from(f32::from_ne_bytes([a, b, c, d])),
-        [a, b] if dtype == 2 => f16::from_ne_bytes([a, b]).to_f64(),
-        [a, b] => bf16::from_ne_bytes([a, b]).to_f64(),
-        [a, b, c, d, e, f, g, h] => f64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-        _ => f64::NAN,
-    });
-    each.collect()
-}
-
-fn encoded(dtype: c_int, number: f64) -> Vec<u8> {
-    match dtype {
-        0 => (number as f32).to_ne_bytes().to_vec(),
-        1 => number.to_ne_bytes().to_vec(),
-        2 => f16::from_f64(number).to_ne_bytes().to_vec(),
-        _ => bf16::from_f64(number).to_ne_bytes().to_vec(),
-    }
 }
