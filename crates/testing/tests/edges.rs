@@ -35,7 +35,7 @@ fn near(what: &str, got: &Tensor, want: &[f64]) {
 /// The gradient of the sum of `of`; zeros where it doesn't depend on x.
 fn gradient(of: &Tensor, x: &Tensor, create_graph: bool) -> Tensor {
     if !of.requires_grad() {
-        return x.detach().mul(0.0).unwrap();
+        return x.detach().zeros_like().unwrap();
     }
     let options = Backpropagation {
         create_graph,
@@ -44,7 +44,7 @@ fn gradient(of: &Tensor, x: &Tensor, create_graph: bool) -> Tensor {
     };
     let grads = grad_with(&[&of.sum_all().unwrap()], &[Option::None], &[x], options).unwrap();
     let grad = grads.into_iter().next().flatten();
-    grad.unwrap_or_else(|| x.detach().mul(0.0).unwrap())
+    grad.unwrap_or_else(|| x.detach().zeros_like().unwrap())
 }
 
 /// Kind, reduction, loss, gradient, and the gradient of that one's sum weighted by [`FACTORS`]. Logits [[-inf, 1, 2], [0.5, 1, 2]],
