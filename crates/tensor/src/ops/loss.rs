@@ -180,8 +180,8 @@ impl Op for CrossEntropyLoss {
             false => Argument::Address(0),
         };
         let arguments = [losses, targets, loss, call.output(2), rows64, ignored, mean];
-        // SAFETY: the kernel's parameters, for one warp; the loss is written only if it is one number.
-        unsafe { call.launch(&KERNELS, kernel, [1, 32], &arguments) }
+        // SAFETY: the kernel's parameters, for one block; the loss is written only if it is one number.
+        unsafe { call.launch(&KERNELS, kernel, [1, BLOCK_THREADS], &arguments) }
     }
 
     fn saves(&self) -> Saves {
