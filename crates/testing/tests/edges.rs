@@ -4,6 +4,7 @@
 
 use fireclay_tensor::Reduction::{self, Mean, None, Sum};
 use fireclay_tensor::{Backpropagation, BatchNorm, CrossEntropy, DType, Device, Tensor, grad_with};
+use fireclay_testing::compare::same_bits;
 use fireclay_testing::devices::virtual_cuda;
 
 const INF: f64 = f64::INFINITY;
@@ -341,4 +342,69 @@ fn a_zero_dim_tensor_has_one_row_to_select() {
         let two = Tensor::from_slice(&[0i64, 0], &[2], device).unwrap();
         assert!(x.index_select(0, &two).is_err());
     }
+}
+
+/// Rows that blocks share, and blocks that short rows share: the same bits as on the host.
+#[test]
+fn long_and_short_rows_have_the_bits_of_the_host() {
+    let numbers = |count: usize| -> Vec<f64> {
+        (0..count)
+            .map(|at| ((at * 37 % 1009) as f64 - 500.0) / 300.0)
+            .collect()
+    };
+    let compare = |what: &str,
+                   numbers: &[f64],
+                   shape: &[usize],
+                   dtype: DType,
+                   of: &dyn Fn(&Tensor) -> Tensor| {
+        let [host, device] = devices().map(|device| {
+            let x = Tensor::from_slice(numbers, shape, device).unwrap();
+            of(&x.to_dtype(dtype).unwrap()).cpu().unwrap()
+        });
+        assert!(same_bits(&device, &host), "{what} of {shape:?}, {dtype}");
+    };
+    // The first of equal ones, and a NaN before all, in whichever part of a row.
+    for at in [0, 16383, 16384, 39999] {
+        let mut row = numbers(80000);
+        row[at] = 9.0;
+        row[39999] = 9.0;
+        row[40000 + at] = NAN;
+        row[79999] = NAN;
+        for shape in [&[2, 40000][..], &[80000]] {
+            compare("argmax", &row, shape, DType::F32, &|x| {
+                x.argmax(-1, false).unwrap()
+            });
+            compare("argmin", &row, shape, DType::F64, &|x| {
+                x.argmin(-1, false).unwrap()
+            });
+        }
+    }
+    for shape in [[300, 1], [1000, 8], [77, 9], [5, 512], [3, 513], [2, 5000]] {
+        let x = numbers(shape[0] * shape[1]);
+        for dtype in [DType::F32, DType::BF16] {
+            compare("cumsum", &x, &shape, dtype, &|x| x.cumsum(-1).unwrap());
+            compare("softmax", &x, &shape, dtype, &|x| x.softmax(-1).unwrap());
+        }
+    }
+    // So many chunks that their totals are more than a chunk.
+    let x = numbers(1_100_000);
+    compare("cumsum", &x, &[1, 1_100_000], DType::F32, &|x| {
+        x.cumsum(-1).unwrap()
+    });
+    // Losses for which every warp has more than one block.
+    let targets: Vec<i64> = (0..9000).map(|at| at % 3 - 1).collect();
+    compare(
+        "cross_entropy",
+        &numbers(18000),
+        &[9000, 2],
+        DType::F32,
+        &|x| {
+            let targets = Tensor::from_slice(&targets, &[9000], x.device()).unwrap();
+            let options = CrossEntropy {
+                ignore_index: -1,
+                ..CrossEntropy::default()
+            };
+            x.cross_entropy(&targets, options).unwrap()
+        },
+    );
 }
