@@ -1,17 +1,26 @@
 //! Softmax, log-softmax and cross-entropy over the last dim of contiguous `[rows, cols]`, forward and backward.
 //!
-//! A row is worked on while it's in the cache, in several passes that use the output as scratch memory. Sums have the
-//! order of `Note [Order of a reduction]` within blocks; the blocks of a long row are added from the first to the last.
-//! So the bits are the same for any number of threads and any instruction set.
+//! A row is worked on while it's in the cache, in several passes that use the output as scratch memory. The bits are the same
+//! for any number of threads and any instruction set.
+//!
+//! Note [Order of a row's sum]
+//!
+//! A row is cut into blocks of [`BLOCK`], each summed as Note [Order of a reduction] says. The blocks are dealt to [`STRANDS`] sums,
+//! each of which adds its own from the first to the last; then these are added from the first to the last. So on a device each
+//! warp of a block has a sum of its own, and one wait for the others is enough (`row.cuh`).
 
 use crate::arch::SimdLanes;
 use crate::parallel;
-use crate::reduce::{BLOCK, Element, Max, Sum, reduce_block};
+use crate::reduce::{Element, Max, Sum, reduce_block};
 use crate::vectorize::{Parts, Vectorize, vectorized};
 use fireclay_core::arith::Arith;
 use fireclay_core::math::{exp, log};
 use std::fmt;
 
+/// How many elements of a row are summed at once.
+const BLOCK: usize = 512;
+/// How many sums these blocks are dealt to.
+const STRANDS: usize = 16;
 /// How many elements a task should have at least.
 const GRAIN: usize = 16 << 10;
 
@@ -160,7 +169,7 @@ pub fn cross_entropy<T: Real>(
     Ok(())
 }
 
-/// The sum of the losses in f64, in the order that the head of this file names.
+/// The sum of the losses in f64, in the order of Note [Order of a row's sum].
 pub fn total<T: Real>(losses: &[T]) -> f64 {
     let wide: Vec<f64> = losses.iter().map(|&loss| loss.into()).collect();
     f64::row_sum(&wide)
@@ -207,7 +216,7 @@ pub(crate) trait HasLanes: Into<f64> {
 
     /// The largest element; NaN if any is.
     fn row_max(row: &[Self]) -> Self;
-    /// The sum, in the order that the head of this file names.
+    /// The sum, in the order of Note [Order of a row's sum].
     fn row_sum(row: &[Self]) -> Self;
 }
 
@@ -222,9 +231,14 @@ macro_rules! has_lanes {
             }
             #[inline(always)]
             fn row_sum(row: &[$type]) -> $type {
-                let mut sum = 0.0;
-                for block in row.chunks(BLOCK) {
-                    sum += reduce_block(Sum, block, 0.0);
+                let mut strands = [0.0; STRANDS];
+                for (number, block) in row.chunks(BLOCK).enumerate() {
+                    strands[number % STRANDS] += reduce_block(Sum, block, 0.0);
+                }
+                let used = row.len().div_ceil(BLOCK).clamp(1, STRANDS);
+                let mut sum = strands[0];
+                for &strand in &strands[1..used] {
+                    sum += strand;
                 }
                 sum
             }

@@ -117,6 +117,43 @@ __device__ inline T reduce_lanes(const Share<PAIRS, WARP>& share, Element elemen
     return merge_lanes<T, Operation>(places, share.even);
 }
 
+// As in cpu/src/softmax.rs: what a warp adds up at once, and how many sums these are dealt to, a warp of a block each.
+constexpr i64 STRAND_BLOCK = 512;
+constexpr u32 STRANDS = BLOCK_THREADS / WARP;
+
+// The sum of a row by a block of BLOCK_THREADS: see Note [Order of a row's sum] of the host. Every thread gets the result. `parts` is
+// shared and has a place for each warp; all threads must come here.
+template <class T, class Element> __device__ inline T strand_sum(i64 cols, T* parts, Element element) {
+    const u32 warp = threadIdx.x / WARP;
+    T mine = T(0);
+#pragma unroll 1
+    for (i64 start = warp * STRAND_BLOCK; start < cols; start += STRANDS * STRAND_BLOCK) {
+        const i64 first = start + threadIdx.x % WARP;
+        const i64 left = cols - first;
+        const int count = left < STRAND_BLOCK ? (int)left : (int)STRAND_BLOCK;
+        // As `reduce_block` does it; few elements at once, since those that are computed take many registers.
+        T places[2] = {T(0), T(0)};
+#pragma unroll(8 / sizeof(T))
+        for (int i = 0; i < count; i += 2 * WARP) {
+            places[0] = places[0] + element(first + i);
+            if (i + (int)WARP < count) {
+                places[1] = places[1] + element(first + i + WARP);
+            }
+        }
+        mine = mine + merge_lanes<T, Sum<T>>(places, false);
+    }
+    if (threadIdx.x % WARP == 0) {
+        parts[warp] = mine;
+    }
+    __syncthreads();
+    T total = parts[0];
+    for (u32 at = 1; at < STRANDS && at * STRAND_BLOCK < cols; ++at) {
+        total = total + parts[at];
+    }
+    __syncthreads();
+    return total;
+}
+
 // The sum of a row by a whole block of up to 32 warps: a warp takes a block of 4096, whose sums are added from the first to the
 // last. Every thread gets the result. `parts` is shared and has a place for each warp; all threads must come here.
 template <class T, class Total, class Element> __device__ inline Total block_sum(i64 cols, T* parts, Element element) {
@@ -205,10 +242,10 @@ template <class T, class Row> __device__ inline void block_exp_sum(const Row& x,
     max = block_row_max(x, cols, parts);
     const T most = max;
     if (exps == nullptr) {
-        sum = block_sum<T, T>(cols, parts, [&](i64 i) { return arith_exp(x[i] - most); });
+        sum = strand_sum<T>(cols, parts, [&](i64 i) { return arith_exp(x[i] - most); });
         return;
     }
     each_of_block(cols, [&](i64 i) { exps[i] = arith_exp(x[i] - most); });
     __syncthreads();
-    sum = block_sum<T, T>(cols, parts, [&](i64 i) { return exps[i]; });
+    sum = strand_sum<T>(cols, parts, [&](i64 i) { return exps[i]; });
 }

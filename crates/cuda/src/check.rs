@@ -46,7 +46,9 @@ impl Checks {
     fn slot(&self) -> Option<&Slot> {
         let buffer = self.slot.get()?;
         // SAFETY: the buffer is at least as long as a slot, aligned to a page, zero where it was never written, and lives as
-        // long as the device's value. Host and device change it by atomic operations only.
+        // long as the device's value. All fields are atomics, so that a device may change them meanwhile. A kernel writes site,
+        // index and position plainly, but only after its atomic exchange of the state from 0 to 1, which keeps every other
+        // writer off; the host reads them only in states 2 and 3, and a system-wide fence comes before state 2.
         Some(unsafe { &*buffer.as_ptr().cast::<Slot>() })
     }
 }
@@ -64,12 +66,7 @@ impl Gpu {
             let _ = self.checks().slot.set(buffer);
         }
         let buffer = self.checks().slot.get().expect("the slot was just made");
-        let mut sites = sites();
-        let next = sites.list.len() as u32;
-        let number = *sites.numbers.entry(site).or_insert(next);
-        if number == next {
-            sites.list.push(site);
-        }
+        let number = sites().number_of(site);
         // Page-locked memory has one address for the host and for every device.
         Ok((buffer.as_ptr() as u64, number))
     }
@@ -92,10 +89,20 @@ impl Gpu {
 
     #[cold]
     fn read(&self, slot: &Slot) -> Error {
-        let site = sites().list[slot.site.load(Ordering::Relaxed) as usize];
+        let site = sites().get(slot.site.load(Ordering::Relaxed));
         let index = slot.index.load(Ordering::Relaxed);
         let position = slot.position.load(Ordering::Relaxed);
         slot.state.store(0, Ordering::Release);
+        let Some(site) = site else {
+            let what = format!(
+                "{} found that index {index}, at position {position} of the indices, is out of range, in work given before \
+                 {SITES} other calls with indices: which call it was is not known any more",
+                self.device()
+            );
+            return Error::argument("index", what).with_hint(
+                "wait for the device more often, by reading a result, until the call is named",
+            );
+        };
         let also = match site.also {
             Some((name, value)) => format!(", or {name} ({value})"),
             None => String::new(),
@@ -117,15 +124,98 @@ impl Gpu {
     }
 }
 
+/// How many sites are remembered: a call whose sizes grow makes a new one each time.
+const SITES: usize = 8192;
+
+/// The sites given last, numbered one after the other: number n has place n % SITES.
 #[derive(Default)]
 struct Sites {
-    list: Vec<Site>,
+    ring: Vec<(u32, Site)>,
     numbers: HashMap<Site, u32>,
+    next: u32,
 }
 
-/// Every site of the process. There are as many as lines and sizes that they are called with.
+impl Sites {
+    /// The number of a site, which stays known while at least half of [`SITES`] others are given one.
+    fn number_of(&mut self, site: Site) -> u32 {
+        if let Some(&number) = self.numbers.get(&site)
+            && self.next.wrapping_sub(number) <= SITES as u32 / 2
+        {
+            return number;
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let place = number as usize % SITES;
+        match self.ring.get_mut(place) {
+            None => self.ring.push((number, site)),
+            Some(old) => {
+                let (old, of) = std::mem::replace(old, (number, site));
+                // A site in use was given a newer number since.
+                if self.numbers.get(&of) == Some(&old) {
+                    self.numbers.remove(&of);
+                }
+            }
+        }
+        self.numbers.insert(site, number);
+        number
+    }
+
+    fn get(&self, number: u32) -> Option<Site> {
+        let &(known, site) = self.ring.get(number as usize % SITES)?;
+        (known == number).then_some(site)
+    }
+}
+
+/// The sites of the process.
 fn sites() -> std::sync::MutexGuard<'static, Sites> {
-    static SITES: OnceLock<Mutex<Sites>> = OnceLock::new();
-    let sites = SITES.get_or_init(Mutex::default);
+    static LATEST: OnceLock<Mutex<Sites>> = OnceLock::new();
+    let sites = LATEST.get_or_init(Mutex::default);
     sites.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(size: usize) -> Site {
+        Site {
+            op: "gather",
+            dim: 0,
+            size,
+            location: Location::caller(),
+            also: None,
+        }
+    }
+
+    #[test]
+    fn sites_stay_few_and_those_in_use_known() {
+        let mut sites = Sites::default();
+        let often = site(0);
+        for size in 1..=5 * SITES {
+            let number = sites.number_of(often);
+            assert_eq!(sites.get(number), Some(often));
+            let other = site(size);
+            let number = sites.number_of(other);
+            assert_eq!(sites.number_of(other), number, "one site has one number");
+            assert_eq!(sites.get(number), Some(other));
+            assert!(sites.ring.len() <= SITES && sites.numbers.len() <= SITES);
+        }
+        assert_eq!(sites.get(0), None, "the first number is another site's now");
+        assert_eq!(sites.get(sites.next), None);
+    }
+
+    #[test]
+    fn numbers_wrap_around() {
+        let mut sites = Sites::default();
+        for size in 0..SITES {
+            sites.number_of(site(size));
+        }
+        // The last numbers of u32, from the first place on.
+        sites.next = u32::MAX - SITES as u32 + 1;
+        for size in SITES..3 * SITES {
+            let number = sites.number_of(site(size));
+            assert_eq!(sites.get(number), Some(site(size)));
+        }
+        assert!(sites.numbers.len() <= SITES);
+    }
 }

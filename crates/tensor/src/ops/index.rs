@@ -485,6 +485,10 @@ impl Tensor {
     #[track_caller]
     pub fn index_select(&self, dim: isize, indices: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("index_select", dim, self.ndim())?;
+        if self.ndim() == 0 && indices.numel() == 1 {
+            let one = self.unsqueeze(0)?.index_select(0, indices)?;
+            return one.reshape_to(self.shape());
+        }
         if indices.ndim() > 1 || self.ndim() == 0 {
             return Err(Error::shape(
                 "index_select",
@@ -538,6 +542,11 @@ impl Tensor {
     }
 
     /// This tensor with rows of `source` added at `indices` of `dim` (`torch.index_add`). Deterministic.
+    ///
+    /// The rows of one index are summed first, in order, and their sum is added to this tensor's row; PyTorch adds one row
+    /// after the other. So sums differ by rounding (a large element here takes up the sum of many small ones), and a
+    /// negative zero that no row is added to becomes a positive one. [`scatter_add`](Tensor::scatter_add) and
+    /// [`index_put`](Tensor::index_put) that accumulates do the same.
     #[track_caller]
     pub fn index_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("index_add", dim, self.ndim())?;
@@ -620,24 +629,6 @@ impl Tensor {
                 Error::shape("cat", "zero-dim tensors can't be joined").with_hint("use stack")
             );
         }
-        // An empty vector joins anything: PyTorch's oldest rule.
-        let is_nothing = |tensor: &Tensor| tensor.shape()[..] == [0];
-        if let Some(full) = tensors.iter().find(|tensor| !is_nothing(tensor))
-            && full.ndim() != 1
-            && tensors.iter().any(|tensor| is_nothing(tensor))
-        {
-            let rest: SmallVec<[&Tensor; 4]> = tensors
-                .iter()
-                .copied()
-                .filter(|tensor| !is_nothing(tensor))
-                .collect();
-            return Tensor::cat(&rest, dim);
-        }
-        let dim = resolve_dim("cat", dim, first.ndim())?;
-        let same = tensors.iter().all(|tensor| tensor.dtype() == first.dtype());
-        if same {
-            return dispatch::call_one(Cat { dim }, tensors);
-        }
         let common = tensors.iter().try_fold(first.dtype(), |dtype, tensor| {
             fireclay_core::promote_types(dtype, tensor.dtype()).ok_or_else(|| {
                 Error::dtype(
@@ -646,7 +637,17 @@ impl Tensor {
                 )
             })
         })?;
-        let cast: Vec<Tensor> = tensors
+        // An empty vector joins anything, and only its dtype counts: PyTorch's oldest rule.
+        let is_nothing = |tensor: &Tensor| tensor.shape()[..] == [0];
+        let joins_many = (tensors.iter()).any(|x| x.ndim() != 1 && !is_nothing(x));
+        let rest: SmallVec<[&Tensor; 4]> = (tensors.iter().copied())
+            .filter(|tensor| !(joins_many && is_nothing(tensor)))
+            .collect();
+        let dim = resolve_dim("cat", dim, rest[0].ndim())?;
+        if rest.iter().all(|tensor| tensor.dtype() == common) {
+            return dispatch::call_one(Cat { dim }, &rest);
+        }
+        let cast: Vec<Tensor> = rest
             .iter()
             .map(|tensor| tensor.to_dtype(common))
             .collect::<Result<_>>()?;

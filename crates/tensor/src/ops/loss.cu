@@ -1,5 +1,5 @@
 // Cross entropy of logits [rows, cols] and class numbers, forward and backward: a warp or, for long rows, a block for each row,
-// then one warp for all rows. Everything is computed in the host's order: the bits are the same. The backward pass writes
+// then one block for all rows. Everything is computed in the host's order: the bits are the same. The backward pass writes
 // the gradient straight from the logits.
 
 #include "row.cuh"
@@ -59,11 +59,12 @@ template <class S, class T> __device__ void blocks_of(const S* logits, const Tar
     }
 }
 
-// One warp: how many rows count, and their losses' sum or mean, taken in doubles.
+// One block: how many rows count, and their losses' sum or mean, taken in doubles.
 template <class S, class T>
 __device__ void total_of(const T* losses, const i64* targets, S* loss, T* count, i64 rows, i64 ignored, bool mean) {
-    const double counted = row_sum<double>(rows, [&](i64 i) { return targets[i] != ignored ? 1.0 : 0.0; });
-    const double sum = loss != nullptr ? row_sum<double>(rows, [&](i64 i) { return (double)losses[i]; }) : 0.0;
+    __shared__ double parts[WARP];
+    const double counted = strand_sum<double>(rows, parts, [&](i64 i) { return targets[i] != ignored ? 1.0 : 0.0; });
+    const double sum = loss == nullptr ? 0.0 : strand_sum<double>(rows, parts, [&](i64 i) { return (double)losses[i]; });
     if (threadIdx.x == 0) {
         *count = (T)counted;
         if (loss != nullptr) {
@@ -146,7 +147,7 @@ __device__ void grad_blocks_of(
     ) {                                                                                                                \
         blocks_of(logits, Targets<T>{targets, losses, log_sums, ignored, check, site}, cols, slots);                   \
     }                                                                                                                  \
-    extern "C" __global__ void cross_entropy_total_##NAME(                                                             \
+    extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) cross_entropy_total_##NAME(                            \
         const T* losses, const i64* targets, S* loss, T* count, i64 rows, i64 ignored, u32 mean                        \
     ) {                                                                                                                \
         total_of(losses, targets, loss, count, rows, ignored, mean != 0);                                              \

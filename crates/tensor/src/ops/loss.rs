@@ -180,8 +180,8 @@ impl Op for CrossEntropyLoss {
             false => Argument::Address(0),
         };
         let arguments = [losses, targets, loss, call.output(2), rows64, ignored, mean];
-        // SAFETY: the kernel's parameters, for one warp; the loss is written only if it is one number.
-        unsafe { call.launch(&KERNELS, kernel, [1, 32], &arguments) }
+        // SAFETY: the kernel's parameters, for one block; the loss is written only if it is one number.
+        unsafe { call.launch(&KERNELS, kernel, [1, BLOCK_THREADS], &arguments) }
     }
 
     fn saves(&self) -> Saves {
@@ -197,12 +197,16 @@ impl Op for CrossEntropyLoss {
             let counted = targets.ne(self.ignore_index)?.unsqueeze(1)?;
             let classes = Tensor::arange(0i64, logits.shape()[1] as i64, 1i64, logits.device())?;
             let hot = targets.unsqueeze(1)?.eq(&classes)?;
+            // Ignored rows are chosen zeros: a product of zero and what such a row holds need not be zero. Where no row counts, the
+            // mean is not a number, but its gradient is zero.
+            let rows = counted.where_(&logits, 0.0)?;
             let scale = match self.reduction {
                 Reduction::None => grad.unsqueeze(1)?,
                 Reduction::Sum => grad.clone(),
-                Reduction::Mean => grad.div(&count)?,
+                Reduction::Mean => grad.div(&count.maximum(1.0)?)?,
             };
-            ((&logits.softmax(1)? - &hot) * &counted * &scale).eval()?
+            let all = (&rows.softmax(1)? - &hot) * &counted.where_(&scale, 0.0)?;
+            counted.where_(&all.eval()?, 0.0)?
         } else {
             let log_sums = context.output(1)?;
             dispatch::call_one(
@@ -375,8 +379,8 @@ impl Tensor {
             Some(weight) => logs.mul(weight)?.sum(&[1], false)?,
             None => logs.sum(&[1], false)?,
         };
-        let losses =
-            &plain * (1.0 - smoothing) - &spread * &counted * (smoothing / classes.max(1) as f64);
+        let spread = counted.where_(&spread, 0.0)?;
+        let losses = &plain * (1.0 - smoothing) - &spread * (smoothing / classes.max(1) as f64);
         match options.reduction {
             Reduction::None => losses.eval(),
             Reduction::Sum => losses.sum(),
@@ -385,7 +389,8 @@ impl Tensor {
                     None => counted.sum_all()?,
                     Some(weight) => {
                         let safe = counted.where_(targets, 0i64)?;
-                        weight.index_select(0, &safe)?.mul(&counted)?.sum_all()?
+                        let factor = weight.index_select(0, &safe)?;
+                        counted.where_(&factor, 0.0)?.sum_all()?
                     }
                 };
                 losses.sum()?.div(&total)
@@ -444,11 +449,13 @@ impl Tensor {
         let counted = targets.ne(options.ignore_index)?;
         let safe = counted.where_(&targets, 0i64)?;
         let chosen = rows.gather(1, &safe.unsqueeze(1)?)?.squeeze(1)?;
-        let mut factor = counted.to_dtype(self.dtype())?;
-        if let Some(weight) = options.weight {
-            factor = factor.mul(&weight.index_select(0, &safe)?)?;
-        }
-        let losses = (-(&chosen * &factor)).eval()?;
+        // What an ignored row holds, and its gradient, are left out by choice: zero times an infinite number is not zero.
+        let chosen = counted.where_(&chosen, 0.0)?;
+        let factor = match options.weight {
+            Some(weight) => counted.where_(&weight.index_select(0, &safe)?, 0.0)?,
+            None => counted.to_dtype(self.dtype())?,
+        };
+        let losses = counted.where_(&(-(&chosen * &factor)).eval()?, 0.0)?;
         match options.reduction {
             Reduction::None => losses.reshape_to(shape),
             Reduction::Sum => losses.sum_all(),

@@ -695,7 +695,10 @@ impl Tensor {
                 let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![self];
                 inputs.extend(weight.into_iter().chain(bias));
                 let outputs = dispatch::call(op, &inputs)?;
-                if let Some((mean, variance)) = running {
+                // An empty batch has no statistics to blend in.
+                if let Some((mean, variance)) = running
+                    && self.numel() > 0
+                {
                     let samples = (self.numel() / count.max(1)) as f64;
                     let unbiased = samples / (samples - 1.0);
                     no_grad(|| {

@@ -24,17 +24,35 @@ template <class T> __device__ inline bool before(const Best<T>& a, const Best<T>
     return largest ? a.value > b.value : a.value < b.value;
 }
 
-// A block for each result: of [outer, reduce, inner] the place along `reduce`.
-template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce, i64 inner, bool largest) {
+// Of [outer, reduce, inner] the place along `reduce`, of `count` places: all, or the candidates [results, count]. Each result's are
+// parts of `len`, a block for each, whose choices out [results, parts] are the candidates of another launch.
+template <class T>
+__device__ void arg_extreme(
+    const T* x, const i64* candidates, i64* out, i64 reduce, i64 inner, i64 count, i64 parts, i64 len, bool largest
+) {
+    constexpr int TOGETHER = 4;
     __shared__ T values[THREADS];
     __shared__ i64 places[THREADS];
-    const i64 result = blockIdx.x;
+    const i64 result = blockIdx.x / parts, start = blockIdx.x % parts * len;
+    const i64 end = start + len < count ? start + len : count;
     x += result / inner * reduce * inner + result % inner;
     Best<T> best = {T(0), -1};
-    for (i64 i = threadIdx.x; i < reduce; i += THREADS) {
-        const Best<T> next = {x[i * inner], i};
-        if (before(next, best, largest)) {
-            best = next;
+    for (i64 first = start + threadIdx.x; first < end; first += TOGETHER * THREADS) {
+        Best<T> next[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; ++k) {
+            const i64 i = first + k * THREADS;
+            next[k] = {T(0), -1};
+            if (i < end) {
+                next[k].at = candidates == nullptr ? i : candidates[result * count + i];
+                next[k].value = x[next[k].at * inner];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; ++k) {
+            if (before(next[k], best, largest)) {
+                best = next[k];
+            }
         }
     }
     values[threadIdx.x] = best.value;
@@ -52,7 +70,7 @@ template <class T> __device__ void arg_extreme(const T* x, i64* out, i64 reduce,
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        out[result] = best.at;
+        out[blockIdx.x] = best.at;
     }
 }
 
@@ -101,8 +119,10 @@ template <class T> __device__ void arg_extreme_columns(const T* x, i64* out, i64
 }
 
 #define KERNELS(NAME, LARGEST, T, TYPE)                                                                                \
-    extern "C" __global__ void NAME##_##TYPE(const T* x, i64* out, i64 reduce, i64 inner) {                            \
-        arg_extreme(x, out, reduce, inner, LARGEST);                                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS) NAME##_##TYPE(                                               \
+        const T* x, const i64* candidates, i64* out, i64 reduce, i64 inner, i64 count, i64 parts, i64 len              \
+    ) {                                                                                                                \
+        arg_extreme(x, candidates, out, reduce, inner, count, parts, len, LARGEST);                                    \
     }                                                                                                                  \
     extern "C" __global__ void NAME##_rows_##TYPE(const T* x, i64* out, i64 results, i64 reduce) {                     \
         arg_extreme_rows(x, out, results, reduce, LARGEST);                                                            \

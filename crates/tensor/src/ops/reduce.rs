@@ -7,7 +7,7 @@ use smallvec::smallvec;
 
 use super::float::kernel_of;
 use crate::autograd::Backward;
-use crate::cuda_call::CudaCall;
+use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::formula::Formula;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
@@ -23,6 +23,8 @@ const SHORT_ROW: usize = 1024;
 const SHORT_COLUMN: usize = 64;
 /// and how many of them make threads enough whatever their length.
 const MANY_COLUMNS: usize = 8192;
+/// What a block searches, where it searches no more than a part.
+const LONGEST_PART: usize = 16384;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -102,9 +104,22 @@ impl Reduce {
             true => kernel_of!(call, dtype, "argmax", [F32 "f32", F64 "f64", I64 "i64"]),
             false => kernel_of!(call, dtype, "argmin", [F32 "f32", F64 "f64", I64 "i64"]),
         };
-        let arguments = [x, out, reduce, inner];
-        // SAFETY: as above; a block for each result.
-        unsafe { call.launch(&KERNELS, kernel, [results, THREADS], &arguments) }
+        // Among the places of one result, or those that the launch before chose.
+        let choose = |candidates, out, count: usize, parts: usize| {
+            let len = if parts > 1 { LONGEST_PART } else { count };
+            let sizes = [count, parts, len];
+            let mut arguments = vec![x, candidates, out, reduce, inner];
+            arguments.extend(sizes.map(|size| Argument::U64(size as u64)));
+            // SAFETY: as above; a block for each part of each result, which has a place in `out`.
+            unsafe { call.launch(&KERNELS, kernel, [results * parts, THREADS], &arguments) }
+        };
+        let (none, parts) = (Argument::Address(0), view.reduce.div_ceil(LONGEST_PART));
+        if parts <= 1 || results == 0 {
+            return choose(none, out, view.reduce, 1);
+        }
+        let chosen = call.scratch(results * parts, DType::I64)?;
+        choose(none, address(&chosen), view.reduce, parts)?;
+        choose(address(&chosen), out, parts, 1)
     }
 }
 

@@ -1,5 +1,5 @@
-// Running sums and products of rows, in the host's order (Note [Order of a scan] in cpu/src/scan.rs): a thread has a segment, a
-// block a chunk.
+// Running sums and products of rows, and linear recurrences, in the host's order (Note [Order of a scan] in cpu/src/scan.rs): a
+// thread has a segment, a block a chunk or several short rows.
 
 #include "device.cuh"
 
@@ -13,96 +13,152 @@ template <> __device__ inline i64 times(i64 a, i64 b) { return (i64)((u64)a * (u
 
 template <class T, bool PRODUCT> __device__ inline T combine(T a, T b) { return PRODUCT ? times(a, b) : plus(a, b); }
 
-// The totals of chunks, where `out` is null, into totals [rows, chunks]; else the results, from the totals of the chunks before.
+// What the threads of a block work on: a chunk of a row, or `packed` short rows, each of which has whole segments in shared memory.
+struct Work {
+    i64 row, chunk, first, cols;
+    u32 width, segments, here;
+    bool reverse;
+
+    __device__ Work(i64 rows, i64 cols, i64 chunks, u32 packed, bool reverse) : cols(cols), reverse(reverse) {
+        row = packed > 1 ? (i64)blockIdx.x * packed : blockIdx.x / chunks;
+        chunk = packed > 1 ? 0 : blockIdx.x % chunks;
+        first = chunk * CHUNK;
+        width = cols - first < CHUNK ? (u32)(cols - first) : CHUNK;
+        segments = (width + SEGMENT - 1) / SEGMENT;
+        here = rows - row < packed ? (u32)(rows - row) : packed;
+    }
+
+    // Calls f(place in memory, place among the segments, whether it is the first of its row) for each element.
+    template <class Function> __device__ void each(Function f) const {
+        for (u32 i = threadIdx.x; i < width * here; i += THREADS) {
+            const u32 r = here == 1 ? 0 : i / width, e = i - r * width;
+            const i64 at = first + e;
+            f((row + r) * cols + (reverse ? cols - 1 - at : at), r * segments * SEGMENT + e, at == 0);
+        }
+    }
+
+    // Whether this thread has a segment, from threadIdx.x * SEGMENT on; which of its row; how many elements.
+    __device__ bool works() const { return threadIdx.x < here * segments; }
+    __device__ u32 segment() const { return threadIdx.x % segments; }
+    __device__ u32 count() const { return width - segment() * SEGMENT < SEGMENT ? width - segment() * SEGMENT : SEGMENT; }
+};
+
+// A place is left free after each 32, so that the threads' segments start in different banks.
+__device__ inline u32 slot(u32 i) { return i + i / 32; }
+
+// The totals of chunks, where `out` is null, into totals [rows, chunks]; else the results, from the running totals of the chunks.
 template <class S, class T, bool PRODUCT>
-__device__ void scan_chunks(const S* x, S* out, T* totals, i64 cols, i64 chunks, bool reverse) {
+__device__ void scan_chunks(
+    const S* x, S* out, T* totals, i64 rows, i64 cols, i64 chunks, u32 packed, bool reverse
+) {
     __shared__ T elements[CHUNK + CHUNK / 32];
-    __shared__ T before[THREADS + 1];
+    __shared__ T before[THREADS];
     const T none = PRODUCT ? T(1) : T(0);
-    const i64 row = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
-    const i64 first = chunk * CHUNK;
-    const u32 count = cols - first < CHUNK ? (u32)(cols - first) : CHUNK;
-    const auto place = [&](u32 i) { return row * cols + (reverse ? cols - 1 - (first + i) : first + i); };
-    // A place is left free after each 32, so that the threads' segments start in different banks.
-    const auto slot = [](u32 i) { return i + i / 32; };
-    for (u32 i = threadIdx.x; i < CHUNK; i += THREADS) {
-        elements[slot(i)] = i < count ? widen(x[place(i)]) : none;
+    const Work work(rows, cols, chunks, packed, reverse);
+    work.each([&](i64 place, u32 i, bool) { elements[slot(i)] = widen(x[place]); });
+    __syncthreads();
+    if (work.works()) {
+        T sum = none;
+        for (u32 i = threadIdx.x * SEGMENT; i < threadIdx.x * SEGMENT + work.count(); ++i) {
+            sum = combine<T, PRODUCT>(sum, elements[slot(i)]);
+            elements[slot(i)] = sum;
+        }
+        before[threadIdx.x] = sum;
     }
     __syncthreads();
-    T sum = none;
-    for (u32 i = threadIdx.x * SEGMENT; i < (threadIdx.x + 1) * SEGMENT; ++i) {
-        sum = combine<T, PRODUCT>(sum, elements[slot(i)]);
-        elements[slot(i)] = sum;
-    }
-    before[threadIdx.x + 1] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    if (work.works() && work.segment() == 0) {
         T all = none;
-        before[0] = all;
-        for (u32 at = 1; at <= THREADS; ++at) {
-            all = combine<T, PRODUCT>(all, before[at]);
+        for (u32 at = threadIdx.x; at < threadIdx.x + work.segments; ++at) {
+            const T mine = before[at];
             before[at] = all;
+            all = combine<T, PRODUCT>(all, mine);
+        }
+        if (out == nullptr) {
+            totals[blockIdx.x] = all;
+        }
+    }
+    if (out == nullptr) {
+        return;
+    }
+    __syncthreads();
+    const T carried = totals != nullptr && work.chunk > 0 ? totals[blockIdx.x - 1] : none;
+    work.each([&](i64 place, u32 i, bool) {
+        out[place] = narrow<S>(combine<T, PRODUCT>(carried, combine<T, PRODUCT>(before[i / SEGMENT], elements[slot(i)])));
+    });
+}
+
+// What follows c by s + a * c; of a zero nothing, if that is `sure`. See `step` of the host.
+__device__ inline double step(double s, double a, double c, bool sure) { return sure && c == 0.0 ? s : s + a * c; }
+
+// The recurrence out[i] = g[i] + a[i] * out[i - 1] of rows, or from their ends: see `linear_rows` of the host. Where `out` is null,
+// what chunks make of the number before them, into factors and sums [rows, chunks]; else the results, from the running sums.
+// `products`: the coefficients are such factors.
+template <class S>
+__device__ void linear_chunks(
+    const S* a, const S* g, S* out, double* factors, double* sums, i64 rows, i64 cols, i64 chunks, u32 packed, bool reverse,
+    bool products
+) {
+    using C = typename Computed<S>::type;
+    __shared__ C links[CHUNK + CHUNK / 32];
+    __shared__ C elements[CHUNK + CHUNK / 32];
+    __shared__ double segment_factors[THREADS];
+    __shared__ double segment_sums[THREADS];
+    const Work work(rows, cols, chunks, packed, reverse);
+    work.each([&](i64 place, u32 i, bool is_first) {
+        links[slot(i)] = is_first ? C(0) : widen(a[reverse ? place + 1 : place]);
+        elements[slot(i)] = widen(g[place]);
+    });
+    __syncthreads();
+    const u32 start = threadIdx.x * SEGMENT;
+    if (work.works()) {
+        double factor = links[slot(start)], sum = elements[slot(start)];
+        for (u32 i = start + 1; i < start + work.count(); ++i) {
+            const double link = links[slot(i)];
+            sum = step(elements[slot(i)], link, sum, products);
+            factor = factor * link;
+        }
+        segment_factors[threadIdx.x] = factor;
+        segment_sums[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    if (work.works() && work.segment() == 0) {
+        if (out == nullptr) {
+            double factor = segment_factors[threadIdx.x], sum = segment_sums[threadIdx.x];
+            for (u32 at = threadIdx.x + 1; at < threadIdx.x + work.segments; ++at) {
+                sum = step(segment_sums[at], segment_factors[at], sum, true);
+                factor = segment_factors[at] * factor;
+            }
+            factors[blockIdx.x] = factor;
+            sums[blockIdx.x] = sum;
+        } else {
+            double before = work.chunk > 0 ? sums[blockIdx.x - 1] : 0.0;
+            for (u32 at = threadIdx.x; at < threadIdx.x + work.segments; ++at) {
+                const double sum = segment_sums[at];
+                segment_sums[at] = before;
+                before = step(sum, segment_factors[at], before, true);
+            }
+        }
+    }
+    if (out == nullptr) {
+        return;
+    }
+    __syncthreads();
+    if (work.works()) {
+        double number = segment_sums[threadIdx.x];
+        for (u32 i = start; i < start + work.count(); ++i) {
+            number = step(elements[slot(i)], links[slot(i)], number, products);
+            elements[slot(i)] = (C)number;
         }
     }
     __syncthreads();
-    if (out == nullptr) {
-        if (threadIdx.x == 0) {
-            totals[blockIdx.x] = before[THREADS];
-        }
-        return;
-    }
-    const T carried = totals != nullptr && chunk > 0 ? totals[blockIdx.x - 1] : none;
-    for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        out[place(i)] = narrow<S>(combine<T, PRODUCT>(carried, combine<T, PRODUCT>(before[i / SEGMENT], elements[slot(i)])));
-    }
-}
-
-// The totals of chunks become running ones, a thread for each row.
-template <class T, bool PRODUCT> __device__ void scan_totals(T* totals, i64 rows, i64 chunks) {
-    const i64 row = thread_of_launch();
-    if (row >= rows) {
-        return;
-    }
-    T all = PRODUCT ? T(1) : T(0);
-    for (i64 chunk = 0; chunk < chunks; ++chunk) {
-        all = combine<T, PRODUCT>(all, totals[row * chunks + chunk]);
-        totals[row * chunks + chunk] = all;
-    }
-}
-
-// The gradient of running products, a thread for each row: see `product_gradient` of the host.
-template <class S, class T> __device__ void product_grad(const S* x, const S* grad, T* before, S* out, i64 rows, i64 cols) {
-    const i64 row = thread_of_launch();
-    if (row >= rows) {
-        return;
-    }
-    x += row * cols;
-    grad += row * cols;
-    before += row * cols;
-    out += row * cols;
-    T product = T(1);
-    for (i64 i = 0; i < cols; ++i) {
-        before[i] = product;
-        product = product * widen(x[i]);
-    }
-    T sum = T(0), next = T(0);
-    for (i64 i = cols - 1; i >= 0; --i) {
-        sum = widen(grad[i]) + next * sum;
-        out[i] = narrow<S>(before[i] * sum);
-        next = widen(x[i]);
-    }
+    work.each([&](i64 place, u32 i, bool) { out[place] = narrow<S>(elements[slot(i)]); });
 }
 
 #define SCAN(S, T, NAME, KIND, PRODUCT)                                                                                \
     extern "C" __global__ void __launch_bounds__(THREADS) scan_##KIND##_##NAME(                                        \
-        const S* x, S* out, T* totals, i64 cols, i64 chunks, u32 reverse                                               \
+        const S* x, S* out, T* totals, i64 rows, i64 cols, i64 chunks, u32 packed, u32 reverse                         \
     ) {                                                                                                                \
-        scan_chunks<S, T, PRODUCT>(x, out, totals, cols, chunks, reverse != 0);                                        \
-    }
-
-#define TOTALS(T, NAME, KIND, PRODUCT)                                                                                 \
-    extern "C" __global__ void scan_totals_##KIND##_##NAME(T* totals, i64 rows, i64 chunks) {                          \
-        scan_totals<T, PRODUCT>(totals, rows, chunks);                                                                 \
+        scan_chunks<S, T, PRODUCT>(x, out, totals, rows, cols, chunks, packed, reverse != 0);                          \
     }
 
 #define KERNELS(S, T, NAME)                                                                                            \
@@ -115,22 +171,15 @@ KERNELS(bf16, float, bf16)
 KERNELS(f16, float, f16)
 KERNELS(i64, i64, i64)
 
-#define BOTH_TOTALS(T, NAME)                                                                                           \
-    TOTALS(T, NAME, sum, false)                                                                                        \
-    TOTALS(T, NAME, product, true)
-
-BOTH_TOTALS(float, f32)
-BOTH_TOTALS(double, f64)
-BOTH_TOTALS(i64, i64)
-
-#define GRAD(S, T, NAME)                                                                                               \
-    extern "C" __global__ void product_grad_##NAME(                                                                    \
-        const S* x, const S* grad, T* before, S* out, i64 rows, i64 cols                                               \
+#define LINEAR(S, NAME)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(THREADS) linear_##NAME(                                               \
+        const S* a, const S* g, S* out, double* factors, double* sums, i64 rows, i64 cols, i64 chunks, u32 packed,     \
+        u32 reverse, u32 products                                                                                      \
     ) {                                                                                                                \
-        product_grad(x, grad, before, out, rows, cols);                                                                \
+        linear_chunks(a, g, out, factors, sums, rows, cols, chunks, packed, reverse != 0, products != 0);              \
     }
 
-GRAD(float, float, f32)
-GRAD(double, double, f64)
-GRAD(bf16, float, bf16)
-GRAD(f16, float, f16)
+LINEAR(float, f32)
+LINEAR(double, f64)
+LINEAR(bf16, bf16)
+LINEAR(f16, f16)

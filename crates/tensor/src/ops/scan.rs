@@ -1,13 +1,13 @@
-//! Running sums and products: `cumsum`, `cumprod`.
+//! Running sums and products: `cumsum`, `cumprod`; and the linear recurrence that a gradient of products is.
 
 use fireclay_core::{DType, Error, Result, resolve_dim};
 use fireclay_cpu::scan;
-use fireclay_cuda::{Argument, Library};
+use fireclay_cuda::{Argument, DeviceBuffer, Library};
 use smallvec::smallvec;
 
 use super::float::{kernel_of, match_float};
 use super::row_kernels::computed;
-use crate::autograd::{Backward, is_grad_enabled};
+use crate::autograd::Backward;
 use crate::cuda_call::{CudaCall, address};
 use crate::dispatch;
 use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Saves};
@@ -76,37 +76,62 @@ impl Op for Scan {
         } else {
             computed(dtype)
         };
-        let (kernel, totals_kernel) = match self.product {
+        let (kernel, of_totals) = match self.product {
             false => (
                 kernel_of!(call, dtype, "scan_sum", [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16", I64 "i64"]),
-                kernel_of!(call, wide, "scan_totals_sum", [F32 "f32", F64 "f64", I64 "i64"]),
+                kernel_of!(call, wide, "scan_sum", [F32 "f32", F64 "f64", I64 "i64"]),
             ),
             true => (
                 kernel_of!(call, dtype, "scan_product", [F32 "f32", F64 "f64", BF16 "bf16", F16 "f16", I64 "i64"]),
-                kernel_of!(call, wide, "scan_totals_product", [F32 "f32", F64 "f64", I64 "i64"]),
+                kernel_of!(call, wide, "scan_product", [F32 "f32", F64 "f64", I64 "i64"]),
             ),
         };
-        let chunks = cols.div_ceil(scan::CHUNK);
-        let number = |number: usize| Argument::U64(number as u64);
-        let shape = [rows * chunks, scan::CHUNK / scan::SEGMENT];
-        let (none, reverse) = (Argument::Address(0), Argument::U32(u32::from(self.reverse)));
-        let tail = [number(cols), number(chunks), reverse];
-        let totals = match chunks > 1 && rows > 0 {
-            true => Some(call.scratch(rows * chunks, wide)?),
-            false => None,
+        let level = |kernel, x, out, totals, work: &Work, reverse: bool| {
+            let mut arguments = vec![x, out, totals];
+            arguments.extend(work.arguments());
+            arguments.push(Argument::U32(u32::from(reverse)));
+            // SAFETY: the kernel's parameters; input and output are contiguous rows; without a place for results it writes a total
+            // for each chunk.
+            unsafe { call.launch(&KERNELS, kernel, work.launch(), &arguments) }
         };
-        let at = totals.as_ref().map_or(none, address);
-        if totals.is_some() {
-            let arguments = [call.input(0), none, at, tail[0], tail[1], tail[2]];
-            // SAFETY: the kernel's parameters; without a place for results it writes a total for each chunk.
-            unsafe { call.launch(&KERNELS, kernel, shape, &arguments)? };
-            let arguments = [at, number(rows), number(chunks)];
-            // SAFETY: the kernel's parameters; a thread for each row.
-            unsafe { call.launch_threads(&KERNELS, totals_kernel, rows, &arguments)? };
+        let none = Argument::Address(0);
+        // The totals of chunks are rows that are scanned in their turn: each entry is what a level above has.
+        let mut totals: Vec<(Work, DeviceBuffer)> = Vec::new();
+        let work = Work::new(rows, cols);
+        let mut chunks = work.chunks;
+        while chunks > 1 && rows > 0 {
+            let at = call.scratch(rows * chunks, wide)?;
+            match totals.last() {
+                None => level(
+                    kernel,
+                    call.input(0),
+                    none,
+                    address(&at),
+                    &work,
+                    self.reverse,
+                )?,
+                Some((work, x)) => {
+                    level(of_totals, address(x), none, address(&at), work, false)?;
+                }
+            }
+            let above = Work::new(rows, chunks);
+            chunks = above.chunks;
+            totals.push((above, at));
         }
-        let arguments = [call.input(0), call.output(0), at, tail[0], tail[1], tail[2]];
-        // SAFETY: the kernel's parameters; input and output are contiguous rows.
-        unsafe { call.launch(&KERNELS, kernel, shape, &arguments) }
+        for number in (0..totals.len()).rev() {
+            let (work, x) = &totals[number];
+            let above = totals.get(number + 1).map_or(none, |(_, at)| address(at));
+            level(of_totals, address(x), address(x), above, work, false)?;
+        }
+        let above = totals.first().map_or(none, |(_, at)| address(at));
+        level(
+            kernel,
+            call.input(0),
+            call.output(0),
+            above,
+            &work,
+            self.reverse,
+        )
     }
 
     fn saves(&self) -> Saves {
@@ -125,13 +150,7 @@ impl Op for Scan {
         if !self.product {
             return Ok(smallvec![Some(dispatch::call_one(back, &[grad])?)]);
         }
-        let x = context.input(0)?;
-        let grad = match is_grad_enabled() {
-            false => dispatch::call_one(ProductGrad, &[&x, grad])?,
-            // Where the gradient is to be differentiated itself, no element may be zero.
-            true => dispatch::call_one(back, &[&grad.mul(&context.output(0)?)?])?.div(&x)?,
-        };
-        Ok(smallvec![Some(grad)])
+        Ok(smallvec![Some(product_gradient(context, grad)?)])
     }
 
     fn autocast(&self) -> Autocast {
@@ -139,26 +158,49 @@ impl Op for Scan {
     }
 }
 
-/// The gradient of running products; inputs: x, gradient. Zeros need no rule of their own. Not differentiable itself.
-#[derive(Clone, Copy, Debug)]
-struct ProductGrad;
+/// What is before an element times the sum of what follows it: `s[i] = grad[i] + x[i + 1] * s[i + 1]`. Nothing is divided by, so zeros
+/// are numbers as others are, also where the gradient is differentiated itself.
+fn product_gradient(context: &Backward<'_>, grad: &Tensor) -> Result<Tensor> {
+    let (x, mut products) = (context.input(0)?, context.output(0)?);
+    let ([_, cols], dtype) = (rows_and_cols(x.shape()), x.dtype());
+    if x.numel() == 0 {
+        return Ok(grad.clone());
+    }
+    let wide = computed(dtype);
+    let (x, grad) = (x.to_dtype(wide)?, grad.to_dtype(wide)?);
+    if wide != dtype {
+        products = x.cumprod(-1)?;
+    }
+    let sums = dispatch::call_one(LinearScan { reverse: true }, &[&x, &grad])?;
+    let first = x.narrow(-1, 0, 1)?;
+    let one = Tensor::full_of(first.shape(), 1.0, wide, x.device())?;
+    let before = Tensor::cat(&[&one, &products.narrow(-1, 0, cols - 1)?], -1)?;
+    before.mul(&sums)?.to_dtype(dtype)
+}
 
-impl Op for ProductGrad {
+/// A linear recurrence along the last dimension: `s[i] = g[i] + a[i] * s[i - 1]`, or from its end `s[i] = g[i] + a[i + 1] * s[i + 1]`; inputs:
+/// a, g. Each way is the gradient of the other.
+#[derive(Clone, Copy, Debug)]
+struct LinearScan {
+    reverse: bool,
+}
+
+impl Op for LinearScan {
     fn name(&self) -> &'static str {
-        "cumprod_grad"
+        "linear_recurrence"
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
         Ok(smallvec![OutputMeta::contiguous(
-            inputs[0].shape().clone(),
-            inputs[0].dtype
+            inputs[1].shape().clone(),
+            inputs[1].dtype
         )])
     }
 
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let [_, cols] = rows_and_cols(call.layout(0).shape());
-        match_float!(self.name(), call.dtype(0), T => {
-            scan::product_gradient::<T>(call.input(0), call.input(1), cols, call.output(0));
+        let [_, cols] = rows_and_cols(call.layout(1).shape());
+        match_float!(self.name(), call.dtype(1), T => {
+            scan::linear_rows::<T>(call.input(0), call.input(1), cols, self.reverse, call.output(0));
         });
         Ok(())
     }
@@ -168,23 +210,126 @@ impl Op for ProductGrad {
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let dtype = call.dtype(0);
-        let [rows, cols] = rows_and_cols(call.layout(0).shape());
-        if rows * cols == 0 {
-            return Ok(());
+        let dtype = call.dtype(1);
+        let [rows, cols] = rows_and_cols(call.layout(1).shape());
+        let kernel = kernel_of!(call, dtype, "linear");
+        let none = Argument::Address(0);
+        let level = |kernel, [a, g, out]: [_; 3], above: [_; 2], work: &Work, reverse, products| {
+            let mut arguments = vec![a, g, out];
+            arguments.extend(above);
+            arguments.extend(work.arguments());
+            arguments.extend([reverse, products].map(|flag| Argument::U32(u32::from(flag))));
+            // SAFETY: the kernel's parameters; inputs and output are contiguous rows; without a place for results it writes a factor and
+            // a sum for each chunk.
+            unsafe { call.launch(&KERNELS, kernel, work.launch(), &arguments) }
+        };
+        let of_totals = c"linear_f64";
+        let mut totals: Vec<(Work, [DeviceBuffer; 2])> = Vec::new();
+        let work = Work::new(rows, cols);
+        let mut chunks = work.chunks;
+        while chunks > 1 && rows > 0 {
+            let size = rows * chunks;
+            let pair = [
+                call.scratch(size, DType::F64)?,
+                call.scratch(size, DType::F64)?,
+            ];
+            let above = pair.each_ref().map(address);
+            match totals.last() {
+                None => {
+                    let given = [call.input(0), call.input(1), none];
+                    level(kernel, given, above, &work, self.reverse, false)?;
+                }
+                Some((work, [a, g])) => {
+                    let given = [address(a), address(g), none];
+                    level(of_totals, given, above, work, false, true)?;
+                }
+            }
+            let next = Work::new(rows, chunks);
+            chunks = next.chunks;
+            totals.push((next, pair));
         }
-        let before = call.scratch(rows * cols, computed(dtype))?;
-        let kernel = kernel_of!(call, dtype, "product_grad");
-        let arguments = [
-            call.input(0),
-            call.input(1),
-            address(&before),
-            call.output(0),
-            Argument::U64(rows as u64),
-            Argument::U64(cols as u64),
-        ];
-        // SAFETY: the kernel's parameters; a thread for each row.
-        unsafe { call.launch_threads(&KERNELS, kernel, rows, &arguments) }
+        let of = |number: usize| {
+            let pair = totals.get(number);
+            pair.map_or([none; 2], |(_, pair)| pair.each_ref().map(address))
+        };
+        for (number, (work, [a, g])) in totals.iter().enumerate().rev() {
+            let given = [address(a), address(g), address(g)];
+            level(of_totals, given, of(number + 1), work, false, true)?;
+        }
+        let given = [call.input(0), call.input(1), call.output(0)];
+        level(kernel, given, of(0), &work, self.reverse, false)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(&[0]).and_outputs(&[0])
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let (a, sums) = (context.input(0)?, context.output(0)?);
+        let back = LinearScan {
+            reverse: !self.reverse,
+        };
+        let of_g = dispatch::call_one(back, &[&a, context.grad_output()])?;
+        let [_, cols] = rows_and_cols(a.shape());
+        if a.numel() == 0 || !context.needs(0) {
+            let of_a = context.needs(0).then(|| of_g.clone());
+            return Ok(smallvec![of_a, Some(of_g)]);
+        }
+        // A coefficient links two elements: what is known of the one, and the gradient of the other.
+        let (earlier, later) = match self.reverse {
+            false => (&sums, &of_g),
+            true => (&of_g, &sums),
+        };
+        let links = (earlier.narrow(-1, 0, cols - 1)?).mul(&later.narrow(-1, 1, cols - 1)?)?;
+        let first = a.narrow(-1, 0, 1)?;
+        let unused = Tensor::full_of(first.shape(), 0.0, a.dtype(), a.device())?;
+        let of_a = Tensor::cat(&[&unused, &links], -1)?;
+        Ok(smallvec![Some(of_a), Some(of_g)])
+    }
+
+    fn autocast(&self) -> Autocast {
+        Autocast::F32
+    }
+}
+
+/// How a kernel shares rows among blocks: a chunk of a row for each, or `packed` short rows.
+struct Work {
+    rows: usize,
+    cols: usize,
+    chunks: usize,
+    packed: usize,
+}
+
+impl Work {
+    fn new(rows: usize, cols: usize) -> Work {
+        let threads = scan::CHUNK / scan::SEGMENT;
+        Work {
+            rows,
+            cols,
+            chunks: cols.div_ceil(scan::CHUNK),
+            packed: (threads / cols.div_ceil(scan::SEGMENT).max(1)).max(1),
+        }
+    }
+
+    /// Blocks, and threads of each.
+    fn launch(&self) -> [usize; 2] {
+        let blocks = match self.packed {
+            1 => self.rows * self.chunks,
+            _ if self.cols == 0 => 0,
+            packed => self.rows.div_ceil(packed),
+        };
+        [blocks, scan::CHUNK / scan::SEGMENT]
+    }
+
+    fn arguments(&self) -> [Argument<'static>; 4] {
+        let number = |number: usize| Argument::U64(number as u64);
+        let packed = Argument::U32(self.packed as u32);
+        [
+            number(self.rows),
+            number(self.cols),
+            number(self.chunks),
+            packed,
+        ]
     }
 }
 
@@ -197,7 +342,7 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
     vec![
         Box::new(scan(false)),
         Box::new(scan(true)),
-        Box::new(ProductGrad),
+        Box::new(LinearScan { reverse: false }),
     ]
 }
 

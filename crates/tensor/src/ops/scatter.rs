@@ -261,7 +261,9 @@ fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()>
     if index == source {
         return Ok(());
     }
-    let what = format!("expected one index per source element, got {index} and {source}");
+    let what = format!(
+        "expected a source element for each index, got indices {index} and a source {source}"
+    );
     Err(Error::shape(op, what))
 }
 
@@ -427,7 +429,8 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
 
 impl Tensor {
     /// This tensor with `source[i][j]` added at `[index[i][j]][j]` along dimension 0, and so on for other dimensions
-    /// (`torch.scatter_add`). Deterministic: equal places add in order.
+    /// (`torch.scatter_add`). Deterministic: equal places add in order. Elements of a larger `source` that have no index are left
+    /// out. Sums are made as [`index_add`](Tensor::index_add) makes them.
     #[track_caller]
     pub fn scatter_add(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("scatter_add", dim, self.ndim())?;
@@ -440,11 +443,13 @@ impl Tensor {
             dim,
             shape: self.shape().clone(),
         };
-        self.plus_scattered(op, source, &as_indices("scatter_add", indices)?)
+        let source = source.cut_to(indices.shape())?;
+        self.plus_scattered(op, &source, &as_indices("scatter_add", indices)?)
     }
 
     /// This tensor with `source[i][j]` at `[index[i][j]][j]` along dimension 0, and so on for other dimensions
-    /// (`torch.scatter`). Deterministic: of equal places the last one counts.
+    /// (`torch.scatter`). Deterministic: of equal places the last one counts. Elements of a larger `source` that have no index are
+    /// left out.
     #[track_caller]
     pub fn scatter(&self, dim: isize, indices: &Tensor, source: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("scatter", dim, self.ndim())?;
@@ -454,7 +459,22 @@ impl Tensor {
             return result.reshape_to(self.shape());
         }
         let indices = as_indices("scatter", indices)?;
-        dispatch::call_one(Scatter { dim }, &[self, &indices, source])
+        let source = source.cut_to(indices.shape())?;
+        dispatch::call_one(Scatter { dim }, &[self, &indices, &source])
+    }
+
+    /// The elements that have an index: a source of scattered elements may be larger than the indices.
+    #[track_caller]
+    fn cut_to(&self, shape: &Shape) -> Result<Tensor> {
+        let mut cut = self.clone();
+        if self.ndim() == shape.ndim() {
+            for (dim, &size) in shape.iter().enumerate() {
+                if size < self.shape()[dim] {
+                    cut = cut.narrow(dim as isize, 0, size)?;
+                }
+            }
+        }
+        Ok(cut)
     }
 
     /// The elements at places whose coordinates in the first dimensions are given, one tensor of indices for each, which

@@ -73,7 +73,7 @@ template <class S> __device__ void softmax_grad_blocks(const S* y, const S* grad
     out += blockIdx.x * cols;
     const BlockRow<S> result(y + blockIdx.x * cols, cols, slots > 1, 1);
     const BlockRow<S> value(grad + blockIdx.x * cols, cols, slots > 0, 0);
-    const T sum = block_sum<T, T>(cols, parts, [&](i64 i) { return log ? value[i] : value[i] * result[i]; });
+    const T sum = strand_sum<T>(cols, parts, [&](i64 i) { return log ? value[i] : value[i] * result[i]; });
     each_of_block(cols, [&](i64 i) {
         out[i] = narrow<S>(log ? value[i] - arith_exp(result[i]) * sum : (value[i] - sum) * result[i]);
     });
