@@ -28,7 +28,7 @@ pub fn tolerance(op: &str, dtype: DType) -> Option<Tolerance> {
             DType::F32 => Tolerance::new(1e-4, 1e-5),
             _ => Tolerance::new(1e-2, 1e-2),
         }),
-        "matmul" | "dot" | "linear" => of_sixteen_bits(dtype),
+        "matmul" | "dot" | "linear" | "addmm" | "baddbmm" | "addmv" => of_sixteen_bits(dtype),
         _ => None,
     }
 }

@@ -238,8 +238,8 @@ fn add_to_product(
     let op = Addmm {
         name,
         ndim,
-        alpha: as_f64(alpha),
-        beta: as_f64(beta),
+        alpha: alpha.to_f64(),
+        beta: beta.to_f64(),
     };
     let is_of_matrices = left.ndim() >= 2 && right.ndim() >= 2 && dtype != DType::Bool;
     let (left, right) = match is_of_matrices {
@@ -247,12 +247,4 @@ fn add_to_product(
         false => (left.clone(), right.clone()),
     };
     dispatch::call_one(op, &[&left, &right, input])
-}
-
-fn as_f64(number: Scalar) -> f64 {
-    match number {
-        Scalar::F64(number) => number,
-        Scalar::I64(number) => number as f64,
-        Scalar::Bool(is_one) => f64::from(u8::from(is_one)),
-    }
 }

@@ -285,15 +285,9 @@ impl Side {
     /// Whether it can be loaded 16 bytes at a time.
     fn is_wide(&self, plan: &Plan, batch: &[BatchDim], k: usize) -> bool {
         let wide = plan.wide();
-        let (other, count) = match self.along {
-            1 => (self.across, self.lines),
-            _ => (self.along, k),
-        };
         let mut steps = batch.iter().zip(&self.steps);
-        (self.along == 1 || self.across == 1)
+        plan.takes_lines_at_once(self.across, self.along, self.lines, k)
             && self.address.is_multiple_of(16)
-            && (count == 1 || other.is_multiple_of(wide))
             && steps.all(|(dim, step)| dim.size == 1 || step.is_multiple_of(wide))
-            && (plan.splits == 1 || plan.depth.is_multiple_of(wide))
     }
 }
