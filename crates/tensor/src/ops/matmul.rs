@@ -100,8 +100,9 @@ impl Op for Matmul {
             return Ok(());
         }
         match_float!("matmul", call.dtype(0), T => {
+            let shape = call.output_shape(0);
             let c = call.output::<T>(0);
-            host_products(&call, call.output_shape(0), 1.0, c)?;
+            host_products(&call, shape, 1.0, c)?;
         });
         Ok(())
     }
