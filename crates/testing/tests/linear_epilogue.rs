@@ -1,11 +1,12 @@
 //! Linear layers with an activation and a residual, and `addmm`: one kernel against the ops one after the other, on the host and
 //! on the virtual GPU, for every kind of kernel, layout and rest.
 
-use fireclay_tensor::{
-    Activation, DType, Device, LinearEpilogue, Result, Tensor, manual_seed, no_grad,
-};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use fireclay_tensor::{Activation, DType, Device, LinearEpilogue, Result, Tensor, no_grad};
 use fireclay_testing::compare::{Tolerance, matches, same_bits};
 use fireclay_testing::devices::{machine, virtual_cuda};
+use fireclay_testing::draw::Draw;
 
 const ACTIVATIONS: [Option<Activation>; 5] = [
     None,
@@ -27,10 +28,24 @@ const SIZES: [[usize; 3]; 8] = [
     [3, 0, 4],
 ];
 
+/// The counters of the machine are one for the process: the test that reads them runs alone.
+static COUNTERS: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    COUNTERS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Numbers from -2 to 2. The tests run at once, so they don't share a generator.
+fn numbers(draw: &mut Draw, shape: &[usize]) -> Result<Tensor> {
+    let count: usize = shape.iter().product();
+    let numbers: Vec<f64> = (0..count).map(|_| draw.number(-2.0, 2.0)).collect();
+    Tensor::from_slice(&numbers, shape, Device::Cpu)
+}
+
 /// What goes into a layer: rows, weight, bias, residual.
 fn operands([rows, inner, cols]: [usize; 3], dtype: DType, device: Device) -> Result<[Tensor; 4]> {
-    manual_seed(7);
-    let of = |shape: &[usize]| Tensor::randn(shape, "cpu")?.to_dtype(dtype)?.to(device);
+    let mut draw = Draw::new(7);
+    let mut of = |shape: &[usize]| numbers(&mut draw, shape)?.to_dtype(dtype)?.to(device);
     Ok([
         of(&[rows, inner])?,
         of(&[cols, inner])?,
@@ -83,6 +98,7 @@ fn mixtures() -> impl Iterator<Item = (bool, Option<Activation>, bool)> {
 
 #[test]
 fn one_kernel_has_the_bits_of_the_ops_one_after_the_other() -> Result<()> {
+    let _guard = beside_others();
     for sizes in SIZES {
         for dtype in [DType::F32, DType::F64] {
             let here = operands(sizes, dtype, Device::Cpu)?;
@@ -103,6 +119,7 @@ fn one_kernel_has_the_bits_of_the_ops_one_after_the_other() -> Result<()> {
 /// Of 16-bit floats the result is the f64 one, rounded once but for what f32 sums lose.
 #[test]
 fn sixteen_bits_are_rounded_once() -> Result<()> {
+    let _guard = beside_others();
     let sizes = [
         [40, 72, 24],
         [33, 7, 65],
@@ -139,6 +156,7 @@ fn sixteen_bits_are_rounded_once() -> Result<()> {
 /// Gradients, and those of gradients, are those of the ops one after the other.
 #[test]
 fn gradients_are_those_of_the_ops_one_after_the_other() -> Result<()> {
+    let _guard = beside_others();
     type Call = fn(&[Tensor; 4], bool, Option<Activation>, bool) -> Result<Tensor>;
     for device in [Device::Cpu, virtual_cuda()] {
         for (has_bias, activation, has_residual) in mixtures() {
@@ -158,6 +176,7 @@ fn gradients_are_those_of_the_ops_one_after_the_other() -> Result<()> {
                     &[&x[0], &x[1]],
                     options,
                 )?;
+                let first: Vec<Tensor> = first.into_iter().flatten().collect();
                 let sum = first[0].square()?.sum_all()?.add(&first[1].sum_all()?)?;
                 sum.backward()?;
                 let second = x.iter().filter_map(Tensor::grad);
@@ -180,6 +199,7 @@ fn gradients_are_those_of_the_ops_one_after_the_other() -> Result<()> {
 /// Without a gradient to come it is one kernel; with one it is too.
 #[test]
 fn it_is_one_kernel() -> Result<()> {
+    let _alone = COUNTERS.write().unwrap_or_else(PoisonError::into_inner);
     let device = virtual_cuda();
     let x = operands([8, 4, 16], DType::F32, device)?;
     let count = |run: &dyn Fn() -> Result<Tensor>| -> Result<u64> {
@@ -204,9 +224,10 @@ fn it_is_one_kernel() -> Result<()> {
 
 #[test]
 fn what_is_added_to_a_product_broadcasts_and_lies_anyhow() -> Result<()> {
-    manual_seed(9);
+    let _guard = beside_others();
+    let mut draw = Draw::new(9);
     for [m, k, n] in [[33, 20, 40], [1, 9, 40], [40, 9, 1], [20, 600, 24]] {
-        let of = |shape: &[usize]| Tensor::randn(shape, "cpu");
+        let mut of = |shape: &[usize]| numbers(&mut draw, shape)?.to_dtype(DType::F32);
         let (left, right) = (of(&[m, k])?, of(&[k, n])?);
         let turned = |x: &Tensor| x.t()?.contiguous()?.t();
         let inputs = [
@@ -247,6 +268,7 @@ fn what_is_added_to_a_product_broadcasts_and_lies_anyhow() -> Result<()> {
 /// Times 0 nothing is read: what is no number there doesn't matter.
 #[test]
 fn what_is_multiplied_by_zero_is_not_read() -> Result<()> {
+    let _guard = beside_others();
     for device in [Device::Cpu, virtual_cuda()] {
         let ones = Tensor::ones(&[2, 2], device)?;
         let nans = Tensor::full(&[2, 2], f64::NAN, device)?;
@@ -258,6 +280,7 @@ fn what_is_multiplied_by_zero_is_not_read() -> Result<()> {
 
 #[test]
 fn whole_numbers_are_added_one_op_after_the_other() -> Result<()> {
+    let _guard = beside_others();
     for device in [Device::Cpu, virtual_cuda()] {
         let x = Tensor::from_slice(&[1i64, 2, 3, 4], &[2, 2], device)?;
         assert_eq!(x.addmm(&x, &x, 2, 3)?.to_vec::<i64>()?, [23, 34, 51, 74]);
