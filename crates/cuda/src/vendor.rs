@@ -1,7 +1,7 @@
 //! NVIDIA's libraries, used where they are found and the user prefers them: cuBLASLt for matrix products. None is needed.
 //!
 //! Note [Vendor libraries]
-//! Nothing of them is linked or shipped. They are looked for when somebody asks, [`find`] says where; what was tried stays
+//! Nothing of them is linked or shipped. They are looked for when somebody asks, `vendor/find.rs` says where; what was tried stays
 //! readable in [`reports`]. Fireclay's own kernels are the default: they are what the tests run, on the virtual GPU, where
 //! code of the vendor's libraries can't run. `FIRECLAY_BLAS=cublaslt` or [`preferred_blas_library`] prefers cuBLASLt for the
 //! products that it takes (see [`Product`]); others, and processes without the library, go on with Fireclay's own.
