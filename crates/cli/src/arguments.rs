@@ -10,7 +10,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use fireclay::cuda::{BlasLibrary, ConvLibrary};
-use fireclay::{Device, IntoDevice, check_available};
+use fireclay::{DType, Device, IntoDevice, check_available};
 
 use crate::failure::Failure;
 use crate::task::{Subject, TASKS, Task};
@@ -61,6 +61,7 @@ pub(crate) fn command() -> Command {
         .subcommand(predict())
         .subcommand(bench())
         .subcommand(devices())
+        .subcommand(plan())
 }
 
 fn train(task: &'static Task) -> Command {
@@ -259,6 +260,72 @@ FIRECLAY_VIRTUAL_GPUS=2 puts two virtual GPUs, which run on the CPU, in the plac
                 .action(ArgAction::SetTrue)
                 .help("Everything, as one JSON object"),
         ])
+}
+
+fn plan() -> Command {
+    let lies = |name: &'static str, what: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("LIE")
+            .value_parser(["n", "t"])
+            .default_value("n")
+            .help(format!("How {what} lies: n by rows, t by columns"))
+    };
+    Command::new("plan")
+        .about("Says which kernel computes a matrix product on a GPU, and why")
+        .after_help(
+            "\
+The product is that of matrices [m, k] and [k, n], or of a batch of them. A linear layer of k inputs and n outputs
+on m rows is one with --b t. What is added to it or applied (bias, activation, residual) doesn't change the kernel.",
+        )
+        .args([
+            count_flag("m", "Rows of A and of the result").required(true),
+            count_flag("n", "Columns of B and of the result").required(true),
+            count_flag("k", "Columns of A, rows of B: the length of the sums").required(true),
+            count_flag("batch", "Products, one beside the other [default: 1]"),
+            Arg::new("dtype")
+                .long("dtype")
+                .value_name("DTYPE")
+                .value_parser(product_dtype)
+                .default_value("f32")
+                .help("What the matrices hold: f32, f64, bf16, f16 or i64"),
+            lies("a", "A"),
+            lies("b", "B"),
+            Arg::new("unaligned")
+                .long("unaligned")
+                .action(ArgAction::SetTrue)
+                .help("The matrices don't start at multiples of 16 bytes"),
+            Arg::new("tf32")
+                .long("tf32")
+                .action(ArgAction::SetTrue)
+                .help("Products of f32 may round to tf32"),
+            device_flag("cuda", "For which device: cuda or cuda:N"),
+            Arg::new("capability")
+                .long("capability")
+                .value_name("M.N")
+                .value_parser(capability)
+                .help("For a device of this compute capability, as 8.0, instead of one that is here"),
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Everything, as one JSON object"),
+        ])
+}
+
+fn product_dtype(text: &str) -> Result<DType, String> {
+    let known = [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64];
+    let found = known.into_iter().find(|dtype| dtype.name() == text);
+    found.ok_or_else(|| "expected f32, f64, bf16, f16 or i64".to_owned())
+}
+
+fn capability(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once('.');
+    let numbers =
+        numbers.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    match numbers {
+        Some((major, minor)) if major >= 7 && minor < 10 => Ok((major, minor)),
+        _ => Err("expected two numbers from 7.0 on, as in 8.0".to_owned()),
+    }
 }
 
 fn device_flag(default: &'static str, help: impl Into<StyledStr>) -> Arg {

@@ -1,9 +1,9 @@
 //! `Gpt`: a small GPT, as that over characters, and how it writes.
 
-use fireclay::Attention;
 use fireclay::data::SampleRng;
 use fireclay::nn::{self, init};
 use fireclay::prelude::*;
+use fireclay::{Activation, Attention, LinearEpilogue};
 
 /// The standard deviation of first weights (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
 const FIRST_WEIGHTS: f64 = 0.02;
@@ -154,8 +154,8 @@ impl Block {
 
 impl Module for Block {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = x.add(&self.attention.forward(&self.norm1.forward(x)?)?)?;
-        x.add(&self.mlp.forward(&self.norm2.forward(&x)?)?)
+        let x = (self.attention).forward_onto(&self.norm1.forward(x)?, Some(x))?;
+        self.mlp.forward_onto(&self.norm2.forward(&x)?, Some(&x))
     }
 }
 
@@ -169,8 +169,9 @@ struct SelfAttention {
     is_causal: bool,
 }
 
-impl Module for SelfAttention {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+impl SelfAttention {
+    /// What is seen, added to `residual`.
+    fn forward_onto(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
         let &[batch, length, width] = &x.shape()[..] else {
             return Err(Error::shape("attention", "expected [n, length, width]"));
         };
@@ -184,7 +185,17 @@ impl Module for SelfAttention {
         };
         let seen = part(0)?.scaled_dot_product_attention(&part(1)?, &part(2)?, options)?;
         let joined = seen.transpose(1, 2)?.flatten(2, 3)?;
-        self.output.forward(&joined)
+        let epilogue = LinearEpilogue {
+            residual,
+            ..Default::default()
+        };
+        self.output.forward_with(&joined, epilogue)
+    }
+}
+
+impl Module for SelfAttention {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_onto(x, None)
     }
 }
 
@@ -194,9 +205,24 @@ struct Mlp {
     output: nn::Linear,
 }
 
+impl Mlp {
+    /// Two layers, added to `residual`.
+    fn forward_onto(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
+        let gelu = LinearEpilogue {
+            activation: Some(Activation::Gelu),
+            residual: None,
+        };
+        let added = LinearEpilogue {
+            activation: None,
+            residual,
+        };
+        (self.output).forward_with(&self.input.forward_with(x, gelu)?, added)
+    }
+}
+
 impl Module for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.output.forward(&self.input.forward(x)?.gelu()?)
+        self.forward_onto(x, None)
     }
 }
 

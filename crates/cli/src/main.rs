@@ -17,6 +17,7 @@ mod gpt;
 mod interrupt;
 mod model;
 mod picture;
+mod plan;
 mod predict;
 mod task;
 mod train;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         },
         Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),
         Some(("devices", matches)) => devices::run(&devices::Request::of(matches)),
+        Some(("plan", matches)) => plan::run(&plan::Request::of(matches)),
         Some(("bench", matches)) => bench::run(&bench::Request::of(matches)),
         _ => arguments::introduce(),
     })

@@ -28,6 +28,25 @@ fn wrong_flags() {
         ("predict --checkpoint m.safetensors", &["IMAGE.png"]),
         ("bench --only overhaed", &["overhaed", "--list"]),
         ("bench --seconds -1", &["--seconds"]),
+        ("plan --m 3 --n 4", &["--k"]),
+        ("plan --m 0 --n 4 --k 5", &["--m", "from 1"]),
+        ("plan --m 3 --n 4 --k 5 --dtype u8", &["u8", "bf16"]),
+        (
+            "plan --m 3 --n 4 --k 5 --a x",
+            &["--a", "[possible values: n, t]"],
+        ),
+        (
+            "plan --m 3 --n 4 --k 5 --capability 6.0",
+            &["6.0", "from 7.0"],
+        ),
+        (
+            "plan --m 3 --n 4 --k 5 --device cpu",
+            &["cpu", "--capability"],
+        ),
+        (
+            "plan --m 3 --n 4 --k 5 --device cuda:x",
+            &["cuda:x", "cuda:1"],
+        ),
     ] {
         refuse(fireclay(line.split_whitespace()), mentions);
     }

@@ -19,7 +19,7 @@ fn without_a_command_it_explains_itself_at_once() {
     // Some milliseconds on a machine that is not busy.
     assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     let (help, _) = succeed(fireclay(["--help"]));
-    for command in ["train", "predict", "bench", "devices"] {
+    for command in ["train", "predict", "bench", "devices", "plan"] {
         assert!(help.contains(command), "{help}");
     }
     let (version, _) = succeed(fireclay(["--version"]));
@@ -231,5 +231,42 @@ fn libraries_of_the_vendor_are_listed_with_what_is_done_with_them() {
     refuse(
         fireclay(["bench", "--conv", "mkl"]),
         &["expected \"own\" or \"cudnn\""],
+    );
+}
+
+#[test]
+fn a_plan_says_which_kernel_and_why() {
+    let planned = |arguments: &str| {
+        let mut command = fireclay(arguments.split(' '));
+        command.env("FIRECLAY_VIRTUAL_GPUS", "1");
+        succeed(command).0
+    };
+    let text = planned("plan --m 256 --n 256 --k 4096 --dtype bf16");
+    for part in [
+        "matmul_mma_bf16_64x64_nn",
+        "16 blocks share a sum",
+        "matmul_bf16_add_parts",
+        "8 numbers of A",
+        "tensor cores",
+        "cuda:0",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let json: Value = serde_json::from_str(&planned(
+        "plan --m 1024 --n 1024 --k 64 --b t --unaligned --json",
+    ))
+    .unwrap();
+    assert_eq!(json["kernel"], "matmul_f32_128x64");
+    assert_eq!(json["tile"], serde_json::json!([128, 64]));
+    assert_eq!(json["blocks"], 128);
+    assert_eq!(json["numbers_at_once"]["b"], 1);
+    assert_eq!(json["second_kernel"], Value::Null);
+    // Of a device that is not here.
+    let mut command = fireclay("plan --m 9 --n 300 --k 8 --dtype f16 --capability 7.5".split(' '));
+    command.env("FIRECLAY_CUDA_DRIVER", "/nowhere/libcuda.so");
+    let text = succeed(command).0;
+    assert!(
+        text.contains("matmul_f16_") && text.contains("below 8.0"),
+        "{text}"
     );
 }

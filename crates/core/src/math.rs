@@ -5,6 +5,7 @@
 //! flushes denormals nor branches on a value; which NaN comes out is not specified. The polynomials are
 //! minimax fits of our own, made by `math/fit_coefficients.py`.
 
+mod activation;
 mod angle;
 mod double_word;
 mod error_function;
@@ -16,6 +17,7 @@ mod polynomial;
 mod power;
 mod trigonometric;
 
+pub use activation::{gelu, gelu_tanh, relu, silu};
 pub use error_function::{erf, erfc};
 pub use exponential::{exp, exp2, expm1};
 pub use hyperbolic::{cosh, sinh, tanh};

@@ -19,6 +19,12 @@ struct Product {
     i64 a_row, a_col, b_row, b_col;
     i64 bias_step;
     i64 flags;
+    // Where the flag MORE is set: C = activation(alpha * sums + bias) + beta * residual.
+    const void* residual; // or null
+    void* kept;           // gets what the activation is applied to, as C lies; or null
+    i64 residual_matrix, residual_row, residual_col; // strides
+    double alpha, beta;
+    i64 activation; // an Activation
     // The batch's dimensions, and from one matrix to the next along each.
     i64 sizes[BATCH_DIMS], a_steps[BATCH_DIMS], b_steps[BATCH_DIMS];
 
@@ -39,8 +45,12 @@ struct Product {
     }
 };
 
-// Flags: whether neighbours along k lie nearest to each other, and whether 16 bytes can be loaded at once.
-constexpr i64 A_ALONG_K = 1, A_WIDE = 2, B_ALONG_K = 4, B_WIDE = 8, C_WIDE = 16;
+// Flags: whether neighbours along k lie nearest to each other, whether 16 bytes can be loaded at once, and whether more than a
+// bias is applied to the sums.
+constexpr i64 A_ALONG_K = 1, A_WIDE = 2, B_ALONG_K = 4, B_WIDE = 8, C_WIDE = 16, RESIDUAL_WIDE = 32, MORE = 64;
+
+// What is applied to a sum with its bias. The numbers are those of the Rust enum `LinearActivation`.
+enum Activation { NO_ACTIVATION, RELU, GELU, GELU_TANH, SILU };
 
 // Numbers that lie side by side and are moved at once.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack {
@@ -80,14 +90,78 @@ template <int ROWS, int COLS> __device__ inline Place place_of_block(const Produ
     return {rest / p.splits, rest % p.splits, (band + within % rows) * ROWS, within / rows * COLS};
 }
 
-// What is added to the sums of column `col`.
+template <class T> constexpr bool IS_WHOLE = T(0.5) == T(0);
+
+// What is added to the sums of column `col`. Whole numbers are only multiplied.
 template <class T> __device__ inline typename Computed<T>::type bias_of(const Product& p, i64 col) {
-    return p.bias ? widen(((const T*)p.bias)[col * p.bias_step]) : typename Computed<T>::type(0);
+    using Sum = typename Computed<T>::type;
+    const bool is_there = !IS_WHOLE<Sum> && p.bias && col < p.n;
+    return is_there ? widen(((const T*)p.bias)[col * p.bias_step]) : Sum(0);
 }
 
-// The number of C in column `col`, of its finished sum.
-template <class T> __device__ inline T finished(const Product& p, typename Computed<T>::type sum, i64 col) {
-    return narrow<T>(p.bias ? plus(sum, bias_of<T>(p, col)) : sum);
+// A sum with its bias; there is none where there is a factor.
+template <class Sum> __device__ inline Sum biased(const Product& p, Sum sum, Sum bias) {
+    if constexpr (IS_WHOLE<Sum>) {
+        return sum;
+    } else if (p.bias) {
+        return sum + bias;
+    } else {
+        return p.has(MORE) ? (Sum)p.alpha * sum : sum;
+    }
+}
+
+// The activation as the pointwise ops compute it.
+template <class Sum> __device__ inline Sum activate(const Product& p, Sum x) {
+    if constexpr (IS_WHOLE<Sum>) {
+        return x;
+    } else {
+        switch ((int)p.activation) {
+        case RELU: return arith_relu(x);
+        case GELU: return arith_gelu(x);
+        case GELU_TANH: return arith_gelu_tanh(x);
+        case SILU: return arith_silu(x);
+        default: return x;
+        }
+    }
+}
+
+// Loads N neighbouring numbers by one instruction.
+template <class T, int N> __device__ inline Pack<T, N> load_at_once(const T* from) {
+    Pack<T, N> numbers;
+    if constexpr (sizeof(numbers) == 16) {
+        u32 x[4];
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+        memcpy(&numbers, x, 16);
+    } else if constexpr (sizeof(numbers) == 8) {
+        u32 x[2];
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
+        memcpy(&numbers, x, 8);
+    } else {
+        numbers = *(const Pack<T, N>*)from;
+    }
+    return numbers;
+}
+
+// Adds beta times the residual to N neighbours of a row.
+template <class T, int N>
+__device__ inline void add_residual(const Product& p, typename Computed<T>::type (&x)[N], i64 matrix, i64 row, i64 col) {
+    using Sum = typename Computed<T>::type;
+    const T* from = (const T*)p.residual + matrix * p.residual_matrix + row * p.residual_row + col * p.residual_col;
+    Pack<T, N> numbers;
+    if (N > 1 && p.has(RESIDUAL_WIDE) && col + N <= p.n) {
+        numbers = load_at_once<T, N>(from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (col + i < p.n) {
+                numbers.x[i] = from[i * p.residual_col];
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = plus(x[i], (Sum)((Sum)p.beta * widen(numbers.x[i])));
+    }
 }
 
 // Writes N neighbouring numbers of a row of `to`, or those of them that lie before column `end`.
@@ -104,28 +178,53 @@ template <class T, int N> __device__ inline void store(T* to, const Pack<T, N>& 
     }
 }
 
-// Writes N neighbouring sums of a row: finished ones to C, others to their part.
+// Writes N neighbouring numbers of a row of a matrix, rounded, to where C, or what lies as it, starts.
 template <class T, int N>
-__device__ inline void put(
-    const Product& p, const typename Computed<T>::type* sums, i64 matrix, i64 part, bool is_whole, i64 row, i64 col
-) {
-    using Sum = typename Computed<T>::type;
-    const i64 at = (matrix * p.m + row) * p.n + col;
-    if (is_whole) {
-        Pack<T, N> out;
+__device__ inline void
+write_rounded(const Product& p, void* to, const typename Computed<T>::type (&x)[N], i64 matrix, i64 row, i64 col) {
+    Pack<T, N> out;
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (col + i < p.n) {
-                out.x[i] = finished<T>(p, sums[i], col + i);
-            }
-        }
-        store((T*)p.c + at, out, col, p.n, p.has(C_WIDE));
-        return;
+    for (int i = 0; i < N; ++i) {
+        out.x[i] = narrow<T>(x[i]);
     }
+    store((T*)to + (matrix * p.m + row) * p.n + col, out, col, p.n, p.has(C_WIDE));
+}
+
+// Writes N neighbouring sums of a row to their part.
+template <class Sum, int N>
+__device__ inline void put_part(const Product& p, const Sum* sums, i64 matrix, i64 part, i64 row, i64 col) {
     Pack<Sum, N> out;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         out.x[i] = sums[i];
     }
-    store((Sum*)p.parts + part * p.batch * p.m * p.n + at, out, col, p.n, p.has(C_WIDE));
+    const i64 at = ((part * p.batch + matrix) * p.m + row) * p.n + col;
+    store((Sum*)p.parts + at, out, col, p.n, p.has(C_WIDE));
+}
+
+// Writes N neighbouring numbers of C, of their sums with bias.
+template <class T, int N>
+__device__ inline void put(const Product& p, typename Computed<T>::type (&x)[N], i64 matrix, i64 row, i64 col) {
+    using Sum = typename Computed<T>::type;
+    if (!IS_WHOLE<Sum> && p.has(MORE)) {
+        if (p.kept) {
+            write_rounded<T, N>(p, p.kept, x, matrix, row, col);
+        }
+        if (p.activation != NO_ACTIVATION) {
+            // The numbers go round, so that the functions stand here once.
+#pragma unroll 1
+            for (int i = 0; i < N; ++i) {
+                const Sum now = activate(p, x[0]);
+#pragma unroll
+                for (int j = 1; j < N; ++j) {
+                    x[j - 1] = x[j];
+                }
+                x[N - 1] = now;
+            }
+        }
+        if (p.residual) {
+            add_residual<T, N>(p, x, matrix, row, col);
+        }
+    }
+    write_rounded<T, N>(p, p.c, x, matrix, row, col);
 }

@@ -37,6 +37,7 @@ pub use ops::{
     conv::Conv2dOptions,
     interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
+    matmul::{Activation, LinearEpilogue},
     norm::BatchNorm,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,

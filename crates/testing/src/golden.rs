@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// The folders of the checked-in sets of ops.
 pub fn sets_of_ops() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
-    ["ops", "attention", "interpolate"]
+    ["ops", "attention", "interpolate", "linalg"]
         .map(|set| fixtures.join(set))
         .into()
 }

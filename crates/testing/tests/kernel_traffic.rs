@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fireclay_tensor::{
-    Attention, AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device, Pool2d, Result,
-    Tensor, manual_seed,
+    Activation, Attention, AvgPool2d, BatchNorm, Conv2dOptions, CrossEntropy, DType, Device,
+    LinearEpilogue, Pool2d, Result, Tensor, manual_seed,
 };
 use fireclay_testing::devices::{machine, virtual_cuda};
 use virtual_gpu::machine::KernelCounters;
@@ -361,6 +361,19 @@ const CASES: &[Case] = &[
     case!("matmul [16, 512, 64] @ [16, 64, 512] tf32, turned", most 2.0, no conflicts, |device| {
         Ok(by_tf32(product(device, F32, [16, 512, 512, 64], "tt", [128, 128, 1])?))
     }),
+    // And of a linear layer the residual and the bias.
+    case!("linear [1024, 64] by [1024, 64] f32, gelu and residual", most 2.0, no conflicts, |device| {
+        layer(device, F32, 1024, [128, 64])
+    }),
+    case!("linear [2048, 64] by [1024, 64] bf16, gelu and residual", most 2.0, no conflicts, |device| {
+        layer(device, BF16, 2048, [128, 128])
+    }),
+    case!("linear [1024, 64] by [1024, 64] bf16, gelu and residual", most 2.0, no conflicts, |device| {
+        layer(device, BF16, 1024, [64, 64])
+    }),
+    case!("linear [1024, 64] by [1024, 64] tf32, gelu and residual", most 2.0, no conflicts, |device| {
+        Ok(by_tf32(layer(device, F32, 1024, [64, 64])?))
+    }),
     case!("conv2d [8, 64, 16, 16] by 64, 3 x 3, f32", most 2.0, no conflicts, |device| {
         let (x, weight) = (numbers(device, &[8, 64, 16, 16], F32)?, numbers(device, &[64, 64, 3, 3], F32)?);
         let tiles = (8 * 16 * 16_usize).div_ceil(64);
@@ -510,6 +523,28 @@ fn product(
         0
     };
     let least = tiles * (rows + cols) * k * dtype.size() + parts + batch * m * n * dtype.size();
+    Ok(Call { least, ..call })
+}
+
+/// A linear layer with bias, gelu and residual on so many rows, by tiles of a size.
+fn layer(device: Device, dtype: DType, m: usize, [rows, cols]: [usize; 2]) -> Result<Call> {
+    let (n, k) = (1024, 64);
+    let inputs = vec![
+        numbers(device, &[m, k], dtype)?,
+        numbers(device, &[n, k], dtype)?,
+        numbers(device, &[n], dtype)?,
+        numbers(device, &[m, n], dtype)?,
+    ];
+    let tiles = m.div_ceil(rows) * n.div_ceil(cols);
+    let least =
+        tiles * (rows + cols) * k * dtype.size() + nbytes(&inputs[2]) + 2 * nbytes(&inputs[3]);
+    let call = forward(inputs, |x| {
+        let epilogue = LinearEpilogue {
+            activation: Some(Activation::Gelu),
+            residual: Some(&x[3]),
+        };
+        x[0].linear_with(&x[1], Some(&x[2]), epilogue)
+    })?;
     Ok(Call { least, ..call })
 }
 

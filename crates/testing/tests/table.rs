@@ -143,6 +143,7 @@ fn autocast_classes_are_pytorchs() {
     const LOW: &[&str] = &[
         "matmul",
         "linear",
+        "addmm",
         "conv2d",
         "scaled_dot_product_attention",
         "lstm_cell",

@@ -22,6 +22,34 @@ impl Pointwise<1> for Log {
     }
 }
 
+struct Relu;
+impl Pointwise<1> for Relu {
+    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+        [math::relu(x)]
+    }
+}
+
+struct Gelu;
+impl Pointwise<1> for Gelu {
+    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+        [math::gelu(x)]
+    }
+}
+
+struct GeluTanh;
+impl Pointwise<1> for GeluTanh {
+    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+        [math::gelu_tanh(x)]
+    }
+}
+
+struct Silu;
+impl Pointwise<1> for Silu {
+    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+        [math::silu(x)]
+    }
+}
+
 struct BoxMuller;
 impl Pointwise<2, 2> for BoxMuller {
     fn eval<A: Arith>(&self, [radius, turn]: [A; 2]) -> [A; 2] {
@@ -38,6 +66,11 @@ pub(super) fn header() -> String {
     for class in [Class::F32, Class::F64] {
         function(&mut text, "arith_exp", class, &["x"], &trace(&Exp, class));
         function(&mut text, "arith_log", class, &["x"], &trace(&Log, class));
+        function(&mut text, "arith_relu", class, &["x"], &trace(&Relu, class));
+        function(&mut text, "arith_gelu", class, &["x"], &trace(&Gelu, class));
+        let gelu_tanh = trace(&GeluTanh, class);
+        function(&mut text, "arith_gelu_tanh", class, &["x"], &gelu_tanh);
+        function(&mut text, "arith_silu", class, &["x"], &trace(&Silu, class));
         let normal = trace(&BoxMuller, class);
         function(
             &mut text,

@@ -1,6 +1,8 @@
 //! The fully connected layer.
 
-use fireclay_tensor::{DType, Device, Parameter, Result, Tensor, as_one_call, get_default_device};
+use fireclay_tensor::{
+    DType, Device, LinearEpilogue, Parameter, Result, Tensor, as_one_call, get_default_device,
+};
 
 use crate::init;
 use crate::module::Module;
@@ -70,13 +72,21 @@ impl Linear {
     }
 }
 
-impl Module for Linear {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+impl Linear {
+    /// `activation(x W^T + b) + residual` in one kernel, as [`Tensor::linear_with`] computes it.
+    #[track_caller]
+    pub fn forward_with(&self, input: &Tensor, epilogue: LinearEpilogue<'_>) -> Result<Tensor> {
         let bias = self.bias.as_ref().map(Parameter::tensor);
         input
-            .linear(&self.weight.tensor(), bias.as_ref())
+            .linear_with(&self.weight.tensor(), bias.as_ref(), epilogue)
             .within(Some(&self.weight), || {
                 format!("Linear({}, {})", self.in_features, self.out_features)
             })
+    }
+}
+
+impl Module for Linear {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        self.forward_with(input, LinearEpilogue::default())
     }
 }

@@ -24,7 +24,9 @@ template <class T> __device__ void add_parts(const Product& p) {
     for (i64 part = 1; part < parts; ++part) {
         sum = plus(sum, from[part * count]);
     }
-    ((T*)p.c)[at] = finished<T>(p, sum, at % p.n);
+    const i64 col = at % p.n, row = at / p.n % p.m;
+    Sum x[1] = {biased(p, sum, bias_of<T>(p, col))};
+    put<T, 1>(p, x, at / p.n / p.m, row, col);
 }
 
 // The step of k that comes at place `i` when numbers are loaded along rows: 0, 4, 1, 5, and so on, so that the lanes that
@@ -221,8 +223,8 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
                         sums[i][j] = Sum(0);
                     }
                 }
-                if (!is_whole || ends) {
-                    write(p, total, place, part, is_whole, row, col);
+                if (!is_whole) {
+                    write_part(p, total, place, part, row, col);
                 }
                 is_first = !is_whole;
                 ++part;
@@ -236,10 +238,13 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
             move_b.store(b_tile[buffer]);
             __syncthreads();
         }
+        if (is_whole) {
+            write(p, total, place, row, col);
+        }
     }
 
-    static __device__ void write(
-        const Product& p, const Sum (&sums)[EACH_M][EACH_N], const Place& place, i64 part, bool is_whole, int row, int col
+    static __device__ void write_part(
+        const Product& p, const Sum (&sums)[EACH_M][EACH_N], const Place& place, i64 part, int row, int col
     ) {
 #pragma unroll
         for (int i = 0; i < EACH_M; ++i) {
@@ -248,8 +253,40 @@ template <class T, int ROWS, int COLS, int STEP, int EACH_M, int EACH_N> struct 
 #pragma unroll
                 for (int j = 0; j < EACH_N; j += WIDE) {
                     const i64 at_col = place.col + col + j * SIDE_N;
-                    put<T, WIDE>(p, &sums[i][j], place.matrix, part, is_whole, at_row, at_col);
+                    put_part<Sum, WIDE>(p, &sums[i][j], place.matrix, part, at_row, at_col);
                 }
+            }
+        }
+    }
+
+    // In a loop that is not unrolled, so that what is applied to the sums stands here once: nothing is to whole numbers.
+    static __device__ void write(const Product& p, const Sum (&sums)[EACH_M][EACH_N], const Place& place, int row, int col) {
+        constexpr int PASSES = EACH_M * EACH_N / WIDE, UNROLLED = IS_WHOLE<Sum> ? PASSES : 1;
+        Sum bias[WIDE];
+#pragma unroll UNROLLED
+        for (int pass = 0; pass < PASSES; ++pass) {
+            const int i = pass % EACH_M, j = pass / EACH_M;
+            const i64 at_row = place.row + row + i / WIDE * WIDE * SIDE_M + i % WIDE;
+            const i64 at_col = place.col + col + j * WIDE * SIDE_N;
+            Sum now[WIDE];
+#pragma unroll
+            for (int other = 0; other < PASSES; ++other) {
+                if (pass == other) {
+#pragma unroll
+                    for (int lane = 0; lane < WIDE; ++lane) {
+                        now[lane] = sums[other % EACH_M][other / EACH_M * WIDE + lane];
+                    }
+                }
+            }
+#pragma unroll
+            for (int lane = 0; lane < WIDE; ++lane) {
+                if (i == 0) {
+                    bias[lane] = bias_of<T>(p, at_col + lane);
+                }
+                now[lane] = biased(p, now[lane], bias[lane]);
+            }
+            if (at_row < p.m) {
+                put<T, WIDE>(p, now, place.matrix, at_row, at_col);
             }
         }
     }
@@ -294,12 +331,13 @@ template <class T> __device__ void dots(const Product& p) {
             sum = plus(sum, __shfl_down_sync(EVERY_LANE, sum, half, LANES));
         }
         if (p.splits > 1 && lane == 0 && col < p.n) {
-            put<T, 1>(p, &sum, matrix, part, false, 0, col);
+            put_part<Sum, 1>(p, &sum, matrix, part, 0, col);
         }
         total = part == first ? sum : plus(total, sum);
     }
     if (p.splits == 1 && lane == 0 && col < p.n) {
-        put<T, 1>(p, &total, matrix, 0, true, 0, col);
+        Sum x[1] = {biased(p, total, bias_of<T>(p, col))};
+        put<T, 1>(p, x, matrix, 0, col);
     }
 }
 
@@ -346,7 +384,7 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
             }
         }
         if (p.splits > 1) {
-            put<T, WIDE>(p, sums, matrix, part, false, 0, col);
+            put_part<Sum, WIDE>(p, sums, matrix, part, 0, col);
         }
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
@@ -354,7 +392,11 @@ template <class T, int WIDE> __device__ void weighted_rows(const Product& p) {
         }
     }
     if (p.splits == 1) {
-        put<T, WIDE>(p, total, matrix, 0, true, 0, col);
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) {
+            total[j] = biased(p, total[j], bias_of<T>(p, col + j));
+        }
+        put<T, WIDE>(p, total, matrix, 0, col);
     }
 }
 

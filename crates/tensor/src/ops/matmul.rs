@@ -1,12 +1,19 @@
-//! Matrix products: `matmul`, `linear`, `dot`, `outer`.
+//! Matrix products: `matmul`, `dot`, `outer`; and in the files of its folder those to which more is done, `linear` and `addmm`.
 
+mod addmm;
+mod epilogue;
 mod launch;
+mod linear;
 pub mod plan;
 
-use fireclay_core::{DType, Dims, Error, Layout, Result, Shape};
-use fireclay_cpu::gemm::{Epilogue, GemmShape, MatrixStrides, gemm};
+pub use self::epilogue::Activation;
+pub use self::linear::LinearEpilogue;
+
+use fireclay_core::{DType, Dims, Element, Error, Layout, Result, Shape};
+use fireclay_cpu::gemm::{self, Float, GemmShape, MatrixStrides};
 use smallvec::{SmallVec, smallvec};
 
+use self::epilogue::Epilogue;
 use self::launch::{BATCH_DIMS, BatchDim, Matrices, Products};
 use super::float::{match_float, same_float};
 use crate::autograd::Backward;
@@ -94,24 +101,8 @@ impl Op for Matmul {
         }
         match_float!("matmul", call.dtype(0), T => {
             let shape = call.output_shape(0);
-            let (batch, m, n) = matrix_dims(shape);
-            let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
-            let (a_batch, a_strides) = strides(call.layout(0), batch);
-            let (b_batch, b_strides) = strides(call.layout(1), batch);
-            let dims = merged(batch, &a_batch, &b_batch);
-            let (a, b) = (call.input_strided::<T>(0), call.input_strided::<T>(1));
             let c = call.output::<T>(0);
-            let c_strides = MatrixStrides::row_major(m, n);
-            for_each_run(&dims, 1, |run, [a_at, b_at], first| {
-                let run = run.first().copied().unwrap_or(BatchDim { size: 1, a: 0, b: 0 });
-                let count = run.size;
-                gemm(
-                    GemmShape { batch: count, m, n, k }, 1.0,
-                    &a[a_at.min(a.len())..], MatrixStrides { batch: run.a, ..a_strides },
-                    &b[b_at.min(b.len())..], MatrixStrides { batch: run.b, ..b_strides },
-                    0.0, &mut c[first * m * n..][..count * m * n], c_strides, Epilogue::None,
-                ).map_err(out_of_host_memory)
-            })?;
+            host_products(&call, shape, 1.0, c)?;
         });
         Ok(())
     }
@@ -121,22 +112,7 @@ impl Op for Matmul {
     }
 
     fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let (batch, m, n) = matrix_dims(call.output_layout(0).shape());
-        let k = call.layout(0).shape()[call.layout(0).ndim() - 1];
-        let (a_batch, a_strides) = strides(call.layout(0), batch);
-        let (b_batch, b_strides) = strides(call.layout(1), batch);
-        let dims = merged(batch, &a_batch, &b_batch);
-        for_each_run(&dims, launch::BATCH_DIMS, |run, [a, b], first| {
-            let products = Products {
-                batch: run,
-                m,
-                n,
-                k,
-                c: first * m * n,
-            };
-            let (a, b) = (Matrices::new(a, a_strides), Matrices::new(b, b_strides));
-            launch::launch(&call, &products, a, b)
-        })
+        device_products(&call, &Epilogue::NONE)
     }
 
     fn saves(&self) -> Saves {
@@ -160,6 +136,81 @@ impl Op for Matmul {
     fn autocast(&self) -> Autocast {
         Autocast::Low
     }
+}
+
+/// Products of the first two inputs, of any strides, times `alpha` if that is 0.
+fn host_products<T: Float + Element>(
+    call: &CpuCall<'_>,
+    shape: &[usize],
+    alpha: f64,
+    c: &mut [T],
+) -> Result<()> {
+    let (batch, m, n) = matrix_dims(shape);
+    let k = match alpha {
+        0.0 => 0,
+        _ => call.layout(0).shape()[call.layout(0).ndim() - 1],
+    };
+    let (a_batch, a_strides) = strides(call.layout(0), batch);
+    let (b_batch, b_strides) = strides(call.layout(1), batch);
+    let dims = merged(batch, &a_batch, &b_batch);
+    let (a, b) = (call.input_strided::<T>(0), call.input_strided::<T>(1));
+    let c_strides = MatrixStrides::row_major(m, n);
+    for_each_run(&dims, 1, |run, [a_at, b_at], first| {
+        let none = BatchDim {
+            size: 1,
+            a: 0,
+            b: 0,
+        };
+        let run = run.first().copied().unwrap_or(none);
+        let count = run.size;
+        gemm::gemm(
+            GemmShape {
+                batch: count,
+                m,
+                n,
+                k,
+            },
+            T::ONE,
+            &a[a_at.min(a.len())..],
+            MatrixStrides {
+                batch: run.a,
+                ..a_strides
+            },
+            &b[b_at.min(b.len())..],
+            MatrixStrides {
+                batch: run.b,
+                ..b_strides
+            },
+            T::ZERO,
+            &mut c[first * m * n..][..count * m * n],
+            c_strides,
+            gemm::Epilogue::None,
+        )
+        .map_err(out_of_host_memory)
+    })
+}
+
+/// Products of the first two inputs, of any strides, on a device.
+fn device_products(call: &CudaCall<'_>, epilogue: &Epilogue) -> Result<()> {
+    let (batch, m, n) = matrix_dims(call.output_layout(0).shape());
+    let k = match epilogue.alpha {
+        0.0 => 0,
+        _ => call.layout(0).shape()[call.layout(0).ndim() - 1],
+    };
+    let (a_batch, a_strides) = strides(call.layout(0), batch);
+    let (b_batch, b_strides) = strides(call.layout(1), batch);
+    let dims = merged(batch, &a_batch, &b_batch);
+    for_each_run(&dims, launch::BATCH_DIMS, |run, [a, b], first| {
+        let products = Products {
+            batch: run,
+            m,
+            n,
+            k,
+            c: first * m * n,
+        };
+        let (a, b) = (Matrices::new(a, a_strides), Matrices::new(b, b_strides));
+        launch::launch(call, &products, a, b, epilogue)
+    })
 }
 
 /// The product of i64 matrices, wrapping around. Plain loops: whole numbers are for small sums.
@@ -224,113 +275,6 @@ fn merged(batch: &[usize], a: &[usize], b: &[usize]) -> SmallVec<[BatchDim; BATC
     dims
 }
 
-/// `x @ weight.T + bias` for rows `x`: inputs `[rows, in]`, `[out, in]` and maybe `[out]`.
-#[derive(Clone, Copy, Debug)]
-struct Linear;
-
-impl Op for Linear {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        let dtype = same_float("linear", inputs)?;
-        let (x, weight) = (inputs[0].shape(), inputs[1].shape());
-        let wrong = |what: String| Err(Error::shape("linear", what));
-        if x.ndim() == 0 || weight.ndim() != 2 || x[x.ndim() - 1] != weight[1] {
-            return wrong(format!(
-                "expected input [.., in] and weight [out, in], got {x} and {weight}"
-            ));
-        }
-        if let Some(bias) = inputs.get(2)
-            && bias.shape()[..] != [weight[0]]
-        {
-            return wrong(format!(
-                "expected bias [{}], got {}",
-                weight[0],
-                bias.shape()
-            ));
-        }
-        let mut sizes: Dims = x[..x.ndim() - 1].into();
-        sizes.push(weight[0]);
-        Ok(smallvec![OutputMeta::contiguous(sizes.into(), dtype)])
-    }
-
-    fn cpu_inputs(&self) -> KernelInputs {
-        KernelInputs::Contiguous
-    }
-
-    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        match_float!("linear", call.dtype(0), T => {
-            let weight = call.layout(1).shape();
-            let (n, k) = (weight[0], weight[1]);
-            let m = call.output_shape(0).iter().product::<usize>().checked_div(n).unwrap_or(0);
-            let bias = if call.inputs() > 2 { Epilogue::BiasColumns(call.input::<T>(2)) } else { Epilogue::None };
-            gemm(
-                GemmShape { batch: 1, m, n, k }, 1.0,
-                call.input::<T>(0), MatrixStrides::row_major(m, k),
-                call.input::<T>(1), MatrixStrides::row_major(n, k).transposed(),
-                0.0, call.output::<T>(0), MatrixStrides::row_major(m, n), bias,
-            ).map_err(out_of_host_memory)?;
-        });
-        Ok(())
-    }
-
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Packed
-    }
-
-    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let weight = call.layout(1).shape();
-        let (n, k) = (weight[0], weight[1]);
-        let m = call.output_layout(0).numel().checked_div(n).unwrap_or(0);
-        let a = Matrices::new(0, MatrixStrides::row_major(m, k));
-        let b = Matrices::new(0, MatrixStrides::row_major(n, k).transposed());
-        let products = Products {
-            batch: &[],
-            m,
-            n,
-            k,
-            c: 0,
-        };
-        launch::launch(&call, &products, a, b)
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[0, 1])
-    }
-
-    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        let grad = context.grad_output();
-        let out = context.input_shape(1)[0];
-        let rows = |tensor: &Tensor, width: usize| {
-            let (_, outer) = tensor.shape().split_last().expect("it has rows");
-            tensor.reshape_to(&Shape::new(&[outer.iter().product(), width]))
-        };
-        let mut grads: Grads = smallvec![None; context.inputs()];
-        if context.needs(0) {
-            let weight = context.input(1)?;
-            grads[0] = Some(
-                rows(grad, out)?
-                    .matmul(&weight)?
-                    .reshape_to(context.input_shape(0))?,
-            );
-        }
-        if context.needs(1) {
-            let x = rows(&context.input(0)?, context.input_shape(1)[1])?;
-            grads[1] = Some(rows(grad, out)?.t()?.matmul(&x)?);
-        }
-        if context.inputs() > 2 && context.needs(2) {
-            grads[2] = Some(rows(grad, out)?.sum(&[0], false)?);
-        }
-        Ok(grads)
-    }
-
-    fn autocast(&self) -> Autocast {
-        Autocast::Low
-    }
-}
-
 /// Matrices whose rows or columns are contiguous: kernels of devices load neighbours together.
 fn in_lines(matrices: Tensor) -> Result<Tensor> {
     let (shape, strides) = (matrices.shape(), matrices.strides());
@@ -342,9 +286,19 @@ fn in_lines(matrices: Tensor) -> Result<Tensor> {
     }
 }
 
+/// Both operands for kernels of a device. Vectors and what they are multiplied by stay as they are: the order of their sums
+/// depends on how the matrix lies.
+fn both_in_lines(a: Tensor, b: Tensor) -> Result<(Tensor, Tensor)> {
+    let is_of_matrices = a.shape()[a.ndim() - 2] > 1 && b.shape()[b.ndim() - 1] > 1;
+    match is_of_matrices && !a.device().is_cpu() {
+        true => Ok((in_lines(a)?, in_lines(b)?)),
+        false => Ok((a, b)),
+    }
+}
+
 /// One value of each op of this file.
 pub(super) fn ops() -> Vec<Box<dyn Op>> {
-    vec![Box::new(Matmul), Box::new(Linear)]
+    vec![Box::new(Matmul), addmm::op(), linear::op()]
 }
 
 impl Tensor {
@@ -374,12 +328,7 @@ impl Tensor {
             1 => other.unsqueeze(1)?,
             _ => other.clone(),
         };
-        // The order of a sum of products with a vector depends on how the matrix lies.
-        let is_of_matrices = a.shape()[a.ndim() - 2] > 1 && b.shape()[b.ndim() - 1] > 1;
-        let (a, b) = match is_of_matrices && !self.device().is_cpu() {
-            true => (in_lines(a)?, in_lines(b)?),
-            false => (a, b),
-        };
+        let (a, b) = both_in_lines(a, b)?;
         let product = dispatch::call_one(Matmul, &[&a, &b])?;
         let product = if other.ndim() == 1 {
             product.squeeze(-1)?
@@ -391,15 +340,6 @@ impl Tensor {
             return product.squeeze(dim);
         }
         Ok(product)
-    }
-
-    /// `self @ weight.T + bias` (`torch.nn.functional.linear`): `[.., in]` with weight `[out, in]` and bias `[out]` gives
-    /// `[.., out]`.
-    #[track_caller]
-    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![self, weight];
-        inputs.extend(bias);
-        dispatch::call_one(Linear, &inputs)
     }
 
     /// The sum of products of two vectors (`torch.dot`).

@@ -179,8 +179,10 @@ template <class T, int ROWS, int COLS, int WARPS_M, int WARPS_N, bool A_ROWS, bo
     static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "warps load 16 lines of each side at a time");
     using SideA = Side<T, ROWS, A_ROWS, THREADS>;
     using SideB = Side<T, COLS, B_COLS, THREADS>;
-    // C, as it passes through shared memory in the end.
-    using SideC = Side<T, COLS, false, THREADS>;
+    // C passes through shared memory in the end, in so many parts; each has PART_M rows of every warp.
+    static constexpr int PARTS = ROWS * COLS * 4 > STAGES * (ROWS + COLS) * STEP_BYTES ? 2 : 1;
+    static constexpr int PART_ROWS = ROWS / PARTS, PART_M = WARP_M / PARTS;
+    static_assert(PART_M % 16 == 0, "a part has whole pieces");
     static constexpr int STEP = SideA::STEP, STAGE_BYTES = SideA::BYTES + SideB::BYTES;
 
     static __device__ void run(const Product& p) {
@@ -225,7 +227,7 @@ template <class T, int ROWS, int COLS, int WARPS_M, int WARPS_N, bool A_ROWS, bo
             next = next + STAGE_BYTES == end ? shared : next + STAGE_BYTES;
         }
         wait_for_stage<0>();
-        write(p, sums, place, row, col, shared);
+        write(p, sums, place, row, col, (float*)stages);
     }
 
     static __device__ void multiply_stage(float (&sums)[EACH_M][EACH_N][4], u32 a, u32 b, int row, int col) {
@@ -248,15 +250,26 @@ template <class T, int ROWS, int COLS, int WARPS_M, int WARPS_N, bool A_ROWS, bo
         }
     }
 
+    // Where in shared memory number `col` of row `row` of a part of C lies. Neither those that lanes have of their sums nor those
+    // that they store to C meet in a bank: units of 16 bytes change places within a row. Of 16-bit numbers two units are stored
+    // at once; the first ones of these pairs lie before the second ones.
+    static __device__ int place_of_sum(int row, int col) {
+        const int unit = col / 4;
+        int at = unit ^ row % 4 * 2;
+        if (sizeof(T) == 2) {
+            at = (unit % 2 * (COLS / 8) + unit / 2) ^ (COLS > 32 ? unit % 2 * 4 : 0) ^ (row % 2 * 5) ^ (row / 2 % 2 * 2);
+        }
+        return row * COLS + at * 4 + col % 4;
+    }
+
     // Of each piece a lane has two neighbours of row lane / 4, and those eight rows below.
     static __device__ void write(
-        const Product& p, const float (&sums)[EACH_M][EACH_N][4], const Place& place, int row, int col, u32 shared
+        const Product& p, const float (&sums)[EACH_M][EACH_N][4], const Place& place, int row, int col, float* shared
     ) {
         const int lane = threadIdx.x % WARP;
-        row += lane / 4;
         col += lane % 4 * 2;
-        const bool is_whole = p.splits == 1;
-        if (sizeof(T) == 4 || !is_whole) {
+        row += lane / 4;
+        if (p.splits > 1) {
             // Four lanes fill a sector of 32 bytes.
 #pragma unroll
             for (int i = 0; i < EACH_M * 2; ++i) {
@@ -265,66 +278,88 @@ template <class T, int ROWS, int COLS, int WARPS_M, int WARPS_N, bool A_ROWS, bo
 #pragma unroll
                     for (int j = 0; j < EACH_N; ++j) {
                         const i64 at_col = place.col + col + j * 8;
-                        put<T, 2>(
-                            p, &sums[i / 2][j][i % 2 * 2], place.matrix, place.split, sizeof(T) == 4 && is_whole, at_row, at_col
-                        );
+                        put_part<float, 2>(p, &sums[i / 2][j][i % 2 * 2], place.matrix, place.split, at_row, at_col);
                     }
                 }
             }
             return;
         }
-        if constexpr (sizeof(T) == 2) {
-            // Sums are rounded and gathered in shared memory, so that 16 bytes can be stored at once.
+        // The first of this lane's rows in a part.
+        const int part_row = row / WARP_M * PART_M + lane / 4;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
             __syncthreads();
 #pragma unroll
             for (int j = 0; j < EACH_N; ++j) {
-                float bias[2];
-#pragma unroll
-                for (int side = 0; side < 2; ++side) {
-                    const i64 at_col = place.col + col + j * 8 + side;
-                    bias[side] = at_col < p.n ? bias_of<T>(p, at_col) : 0.0f;
-                }
+                const float bias[2] = {
+                    bias_of<T>(p, place.col + col + j * 8), bias_of<T>(p, place.col + col + j * 8 + 1)
+                };
 #pragma unroll
                 for (int i = 0; i < EACH_M * 2; ++i) {
-                    Pack<T, 2> pair;
+                    if (i / (EACH_M * 2 / PARTS) == part) {
+                        const int at_row = part_row + i % (EACH_M * 2 / PARTS) * 8;
+                        Pack<float, 2> pair;
 #pragma unroll
-                    for (int side = 0; side < 2; ++side) {
-                        const float sum = sums[i / 2][j][i % 2 * 2 + side];
-                        pair.x[side] = narrow<T>(p.bias ? sum + bias[side] : sum);
+                        for (int side = 0; side < 2; ++side) {
+                            pair.x[side] = biased(p, sums[i / 2][j][i % 2 * 2 + side], bias[side]);
+                        }
+                        *(Pack<float, 2>*)&shared[place_of_sum(at_row, col + j * 8)] = pair;
                     }
-                    const int chunk = col / 8 + j;
-                    const u32 to = shared + SideC::place(row + i * 8, chunk) + col % 8 * 2;
-                    asm volatile("st.shared.v2.u16 [%0], {%1, %2};" ::"r"(to), "h"(pair.x[0].bits), "h"(pair.x[1].bits)
-                                 : "memory");
                 }
             }
             __syncthreads();
-            const i64 rows = p.m - place.row, cols = p.n - place.col;
-            T* c = (T*)p.c + (place.matrix * p.m + place.row) * p.n + place.col;
-            if (p.has(C_WIDE)) {
-#pragma unroll
-                for (int id = threadIdx.x; id < ROWS * SideC::CHUNKS; id += THREADS) {
-                    const int at_row = id / SideC::CHUNKS, chunk = id % SideC::CHUNKS;
-                    if (at_row < rows && chunk * 8 < cols) {
-                        Pack<u32, 4> words;
-                        const u32 from = shared + SideC::place(at_row, chunk);
-                        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                                     : "=r"(words.x[0]), "=r"(words.x[1]), "=r"(words.x[2]), "=r"(words.x[3])
-                                     : "r"(from)
-                                     : "memory");
-                        store_at_once((u32*)&c[at_row * p.n + chunk * 8], words);
-                    }
+            if (p.has(MORE) && p.kept) {
+                move<false>(p, p.kept, shared, place, part);
+            }
+            if (p.has(MORE) && p.activation != NO_ACTIVATION) {
+                __syncthreads();
+#pragma unroll 1
+                for (int id = threadIdx.x; id < PART_ROWS * COLS; id += THREADS) {
+                    shared[id] = activate(p, shared[id]);
                 }
-            } else {
-#pragma unroll 4
-                for (int id = threadIdx.x; id < ROWS * COLS; id += THREADS) {
-                    const int at_row = id / COLS, at_col = id % COLS;
-                    if (at_row < rows && at_col < cols) {
-                        T x;
-                        const u32 from = shared + SideC::place(at_row, at_col / 8) + at_col % 8 * 2;
-                        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x.bits) : "r"(from) : "memory");
-                        c[at_row * p.n + at_col] = x;
+                __syncthreads();
+            }
+            move<true>(p, p.c, shared, place, part);
+        }
+    }
+
+    // Moves a part of C from shared memory to where C, or what lies as it, starts.
+    template <bool LAST>
+    static __device__ void move(const Product& p, void* to, const float* shared, const Place& place, int part) {
+        constexpr int CHUNK = 16 / sizeof(T), CHUNKS = COLS / CHUNK;
+        const auto row_of = [&](int row) { return place.row + row / PART_M * WARP_M + part * PART_M + row % PART_M; };
+        const bool adds = LAST && p.has(MORE) && p.residual;
+        if (p.has(C_WIDE)) {
+#pragma unroll 1
+            for (int id = threadIdx.x; id < PART_ROWS * CHUNKS; id += THREADS) {
+                const int row = id / CHUNKS, col = id % CHUNKS * CHUNK;
+                const i64 at_row = row_of(row), at_col = place.col + col;
+                if (at_row < p.m && at_col < p.n) {
+                    float x[CHUNK];
+#pragma unroll
+                    for (int i = 0; i < CHUNK; i += 4) {
+                        const Pack<float, 4> four = *(const Pack<float, 4>*)&shared[place_of_sum(row, col + i)];
+#pragma unroll
+                        for (int j = 0; j < 4; ++j) {
+                            x[i + j] = four.x[j];
+                        }
                     }
+                    if (adds) {
+                        add_residual<T, CHUNK>(p, x, place.matrix, at_row, at_col);
+                    }
+                    write_rounded<T, CHUNK>(p, to, x, place.matrix, at_row, at_col);
+                }
+            }
+        } else {
+#pragma unroll 1
+            for (int id = threadIdx.x; id < PART_ROWS * COLS; id += THREADS) {
+                const i64 at_row = row_of(id / COLS), at_col = place.col + id % COLS;
+                if (at_row < p.m && at_col < p.n) {
+                    float x[1] = {shared[place_of_sum(id / COLS, id % COLS)]};
+                    if (adds) {
+                        add_residual<T, 1>(p, x, place.matrix, at_row, at_col);
+                    }
+                    write_rounded<T, 1>(p, to, x, place.matrix, at_row, at_col);
                 }
             }
         }

@@ -82,17 +82,17 @@ pointwise! {
         grad(y, g) { [Some(g * (-x).sigmoid())] };
     /// `max(x, 0)` (`torch.relu`); NaN for NaN.
     Relu, relu(x), PromoteNumber, saves Saves::OUTPUTS, autocast Keep,
-        eval number { x.maximum(A::int(0)) }, grad(y, g) { [Some(y.le(0.0).where_(0.0, g))] };
+        eval number { math::relu(x) }, grad(y, g) { [Some(y.le(0.0).where_(0.0, g))] };
     /// `x * sigmoid(x)` (`torch.nn.functional.silu`).
     Silu, silu(x), Float, saves Saves::INPUTS, autocast Keep,
-        eval float { x / (A::int(1) + math::exp(-x)) },
+        eval float { math::silu(x) },
         grad(y, g) { {
             let s = x.sigmoid();
             [Some(g * &s * (x * (1.0 - &s) + 1.0))]
         } };
     /// `x * Phi(x)`, with the normal distribution's exact `Phi` (`torch.nn.functional.gelu`).
     Gelu, gelu(x), Float, saves Saves::INPUTS, autocast Keep,
-        eval float { x * A::of(0.5) * (A::int(1) + math::erf(x * A::of(std::f64::consts::FRAC_1_SQRT_2))) },
+        eval float { math::gelu(x) },
         grad(y, g) { {
             let phi = ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
             let density = (x * x * -0.5).exp() * (TWO_OVER_SQRT_PI * 0.5 * std::f64::consts::FRAC_1_SQRT_2);
@@ -100,10 +100,7 @@ pointwise! {
         } };
     /// [`gelu`](crate::Tensor::gelu) with `Phi` approximated by `tanh` (`gelu(approximate="tanh")`).
     GeluTanh, gelu_tanh(x), Float, saves Saves::INPUTS, autocast Keep,
-        eval float { {
-            let inner = A::of(TWO_OVER_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2) * (x + A::of(0.044715) * x * x * x);
-            A::of(0.5) * x * (A::int(1) + math::tanh(inner))
-        } },
+        eval float { math::gelu_tanh(x) },
         grad(y, g) { {
             let scale = TWO_OVER_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
             // With z twice tanh's argument: (1 + tanh) / 2 = s(z) and (1 - tanh^2) / 4 = s(z) s(-z), which doesn't cancel.

@@ -1,6 +1,6 @@
 //! Samples of matrix products, layers and losses.
 
-use fireclay_tensor::{BatchNorm, CrossEntropy, Reduction, Tensor};
+use fireclay_tensor::{Activation, BatchNorm, CrossEntropy, LinearEpilogue, Reduction, Tensor};
 
 use super::List;
 
@@ -36,6 +36,75 @@ fn products(list: &mut List) {
         x[0].linear(&x[1], Some(&x[2]))
     });
     list.add("linear", vec![x, weight], |x| x[0].linear(&x[1], None));
+    epilogues(list);
+    sums_with_products(list);
+}
+
+/// Linear layers with an activation and a residual: no bias for every other one, and inputs of relu away from its kink.
+fn epilogues(list: &mut List) {
+    let activations = [
+        None,
+        Some(Activation::Relu),
+        Some(Activation::Gelu),
+        Some(Activation::GeluTanh),
+        Some(Activation::Silu),
+    ];
+    for (number, activation) in activations.into_iter().enumerate() {
+        for (rows, inner, cols) in [(3, 2, 5), (1, 3, 1), (2, 1, 3)] {
+            let x = list.draw.tensor(&[rows, inner], 0.3, 1.0, &[]);
+            let weight = list.draw.tensor(&[cols, inner], 0.3, 1.0, &[]);
+            let weight = match number % 2 {
+                0 => weight,
+                _ => weight.neg().expect("a sign"),
+            };
+            let (bias, residual) = (list.plain(&[cols]), list.plain(&[rows, cols]));
+            let with = move |x: &[Tensor], bias: Option<usize>, residual: Option<usize>| {
+                let epilogue = LinearEpilogue {
+                    activation,
+                    residual: residual.map(|index| &x[index]),
+                };
+                x[0].linear_with(&x[1], bias.map(|index| &x[index]), epilogue)
+            };
+            let inputs = vec![x.clone(), weight.clone(), residual.clone()];
+            list.add("linear", inputs, move |x| with(x, None, Some(2)));
+            if activation == Some(Activation::Relu) {
+                let inputs = vec![x.clone(), weight.clone()];
+                list.add("linear", inputs, move |x| with(x, None, None));
+                continue;
+            }
+            let inputs = vec![x.clone(), weight.clone(), bias.clone()];
+            list.add("linear", inputs, move |x| with(x, Some(2), None));
+            list.add("linear", vec![x, weight, bias, residual], move |x| {
+                with(x, Some(2), Some(3))
+            });
+        }
+    }
+}
+
+/// `addmm` and its kin: what is added is whole, a row, a column, a number or nothing.
+fn sums_with_products(list: &mut List) {
+    for (input, beta, alpha) in [
+        (&[2, 4][..], 1.0, 1.0),
+        (&[4], 0.5, 2.0),
+        (&[2, 1], -1.0, 0.25),
+        (&[], 2.0, 1.0),
+    ] {
+        let inputs = vec![list.plain(&[2, 3]), list.plain(&[3, 4]), list.plain(input)];
+        list.add("addmm", inputs, move |x| {
+            x[2].addmm(&x[0], &x[1], beta, alpha)
+        });
+    }
+    let inputs = vec![list.plain(&[2, 0]), list.plain(&[0, 3]), list.plain(&[3])];
+    list.add("addmm", inputs, |x| x[2].addmm(&x[0], &x[1], 1.0, 1.0));
+    for input in [&[2, 2, 3][..], &[2, 3], &[3], &[2, 1, 1]] {
+        let factors = [list.plain(&[2, 2, 4]), list.plain(&[2, 4, 3])];
+        let inputs = vec![factors[0].clone(), factors[1].clone(), list.plain(input)];
+        list.add("baddbmm", inputs, |x| x[2].baddbmm(&x[0], &x[1], 0.5, -1.0));
+    }
+    for input in [&[3][..], &[1]] {
+        let inputs = vec![list.plain(&[3, 2]), list.plain(&[2]), list.plain(input)];
+        list.add("addmv", inputs, |x| x[2].addmv(&x[0], &x[1], 2.0, 0.5));
+    }
 }
 
 fn norms(list: &mut List) {

@@ -6,6 +6,7 @@ use fireclay_cuda::vendor::{Matrix, Product};
 use fireclay_cuda::{Argument, Library};
 use smallvec::SmallVec;
 
+use super::epilogue::{Activation, Epilogue};
 use super::plan::{self, Abilities, Plan};
 use crate::cuda_call::CudaCall;
 
@@ -21,6 +22,9 @@ const A_WIDE: u64 = 2;
 const B_ALONG_K: u64 = 4;
 const B_WIDE: u64 = 8;
 const C_WIDE: u64 = 16;
+const RESIDUAL_WIDE: u64 = 32;
+/// And whether more than a bias is applied to the sums.
+const MORE: u64 = 64;
 
 /// Dimensions of a batch that one launch takes.
 pub(super) const BATCH_DIMS: usize = 4;
@@ -69,12 +73,13 @@ impl Matrices {
     }
 }
 
-/// Starts products of the first two inputs; the result is contiguous. A third input is the bias.
+/// Starts products of the first two inputs; the result is contiguous.
 pub(super) fn launch(
     call: &CudaCall<'_>,
     products: &Products<'_>,
     a: Matrices,
     b: Matrices,
+    epilogue: &Epilogue,
 ) -> Result<()> {
     let Products {
         batch,
@@ -84,10 +89,12 @@ pub(super) fn launch(
         c,
     } = *products;
     let mut dims: SmallVec<[BatchDim; BATCH_DIMS]> = batch.into();
+    let mut residual_strides = epilogue.residual.map_or([0; 3], |(_, strides)| strides);
     // As on the host: many rows with one matrix are one tall product.
     if let Some(last) = dims.last()
         && last.b == 0
         && last.a == m * a.row
+        && residual_strides[0] == m * residual_strides[1]
     {
         m *= last.size;
         dims.pop();
@@ -101,8 +108,8 @@ pub(super) fn launch(
         return Err(call.no_kernel());
     }
     let allow_tf32 = crate::precision::allow_tf32();
-    // The vendor's library takes batches of one dimension.
-    if dims.len() <= 1 {
+    // The vendor's library takes batches of one dimension, and is asked for a bias at most.
+    if dims.len() <= 1 && epilogue.is_bias() {
         let (a_step, b_step) = dims.first().map_or((0, 0), |dim| (dim.a, dim.b));
         let of = |matrices: Matrices, batch: usize| Matrix {
             batch,
@@ -149,14 +156,15 @@ pub(super) fn launch(
         steps: dims.iter().map(|dim| dim.b).collect(),
     };
     let c = address(call.output(0), c);
-    let bias = match call.inputs() {
-        2 => 0,
-        _ => address(call.input(2), 0),
-    };
+    let input = |index: Option<usize>| index.map_or(0, |index| address(call.input(index), 0));
+    let bias = input(epilogue.bias);
+    let residual = input(epilogue.residual.map(|(index, _)| index));
+    let kept = (epilogue.kept).map_or(0, |index| address(call.output(index), 0));
     let swaps = plan.kernel.is_of_vector() && n == 1 && m > 1;
     if swaps {
         (m, n) = (n, m);
         (left, right) = (right, left);
+        residual_strides.swap(1, 2);
     }
     let scratch = match plan.splits {
         1 => None,
@@ -179,7 +187,17 @@ pub(super) fn launch(
             B_WIDE,
             plan.kernel.takes_wide_b(right_strides) && right.is_wide(&plan, &dims, k),
         ),
-        (C_WIDE, c.is_multiple_of(16) && n.is_multiple_of(wide)),
+        (
+            C_WIDE,
+            c.is_multiple_of(16) && kept.is_multiple_of(16) && n.is_multiple_of(wide),
+        ),
+        (
+            RESIDUAL_WIDE,
+            residual.is_multiple_of(16)
+                && residual_strides[2] == 1
+                && (residual_strides[..2].iter()).all(|stride| stride.is_multiple_of(wide)),
+        ),
+        (MORE, !epilogue.is_bias()),
     ];
     let flags = (flags.iter())
         .filter(|(_, is_so)| *is_so)
@@ -200,7 +218,10 @@ pub(super) fn launch(
         .chain(strides)
         .chain([usize::from(!swaps)])
         .map(|number| number as u64)
-        .chain([flags]);
+        .chain([flags, residual, kept])
+        .chain(residual_strides.map(|stride| stride as u64))
+        .chain([epilogue.alpha, epilogue.beta].map(f64::to_bits))
+        .chain([epilogue.activation.map_or(0, Activation::number)]);
     let batch_numbers = padded(&mut dims.iter().map(|dim| dim.size), 1)
         .into_iter()
         .chain(padded(&mut left.steps.iter().copied(), 0))
@@ -264,15 +285,9 @@ impl Side {
     /// Whether it can be loaded 16 bytes at a time.
     fn is_wide(&self, plan: &Plan, batch: &[BatchDim], k: usize) -> bool {
         let wide = plan.wide();
-        let (other, count) = match self.along {
-            1 => (self.across, self.lines),
-            _ => (self.along, k),
-        };
         let mut steps = batch.iter().zip(&self.steps);
-        (self.along == 1 || self.across == 1)
+        plan.takes_lines_at_once(self.across, self.along, self.lines, k)
             && self.address.is_multiple_of(16)
-            && (count == 1 || other.is_multiple_of(wide))
             && steps.all(|(dim, step)| dim.size == 1 || step.is_multiple_of(wide))
-            && (plan.splits == 1 || plan.depth.is_multiple_of(wide))
     }
 }

@@ -217,7 +217,8 @@ fn tile_for(dtype: DType, GemmShape { batch, m, n, .. }: GemmShape) -> Kernel {
         (16, _) => m <= 16 && n > 32,
         (_, 16) => n <= 16 && m > 32,
         (rows, cols) => {
-            let count = m.div_ceil(rows) * n.div_ceil(cols) * batch;
+            let tiles = m.div_ceil(rows).saturating_mul(n.div_ceil(cols));
+            let count = tiles.saturating_mul(batch);
             m > rows / 2 && n > cols / 2 && (count >= ENOUGH_BLOCKS / 2 || rows == 32)
         }
     };
@@ -295,6 +296,153 @@ impl Plan {
             Kernel::TensorCores(_) => 16 / self.dtype.size(),
             _ => 16 / sum_dtype(self.dtype).size(),
         }
+    }
+}
+
+impl Plan {
+    /// Steps of k whose operands are under way or wait in shared memory while others are multiplied, and those that are; 1 where
+    /// operands go straight to registers.
+    pub fn stages(&self) -> usize {
+        match self.kernel {
+            Kernel::TensorCores(_) => 3,
+            Kernel::Tile(_) => 2,
+            Kernel::Dots | Kernel::WeightedRows => 1,
+        }
+    }
+
+    /// The tile, where the kernel computes one.
+    pub fn tile(&self) -> Option<&'static Tile> {
+        match self.kernel {
+            Kernel::Tile(tile) | Kernel::TensorCores(tile) => Some(tile),
+            Kernel::Dots | Kernel::WeightedRows => None,
+        }
+    }
+
+    /// The kernel's name in the bundle of PTX.
+    pub fn kernel_name(&self) -> String {
+        self.name().to_string_lossy().into_owned()
+    }
+
+    /// The name of the kernel that runs after it and adds parts, or makes sums of nothing, where there is one.
+    pub fn second_kernel_name(&self, k: usize) -> Option<String> {
+        let name = self.name_of_add_parts().to_string_lossy().into_owned();
+        (k == 0 || self.splits > 1).then_some(name)
+    }
+
+    /// Blocks of the first kernel.
+    pub fn blocks(&self, GemmShape { batch, m, n, k }: GemmShape) -> usize {
+        let is_turned = self.kernel.is_of_vector() && n == 1 && m > 1;
+        let (rows, cols) = if is_turned { (n, m) } else { (m, n) };
+        match k {
+            0 => 0,
+            _ => (self.kernel.tiles(rows, cols, self.dtype))
+                .saturating_mul(batch)
+                .saturating_mul(self.splits),
+        }
+    }
+
+    /// How many numbers of A, of B and of the result are moved at once, where matrices start at multiples of 16 bytes or not.
+    pub fn moves_at_once(
+        &self,
+        GemmShape { m, n, k, .. }: GemmShape,
+        a: MatrixStrides,
+        b: MatrixStrides,
+        is_aligned: bool,
+    ) -> [usize; 3] {
+        let (left, right) = ((a.row, a.col, m), (b.col, b.row, n));
+        let is_turned = self.kernel.is_of_vector() && n == 1 && m > 1;
+        let (left, right, n) = if is_turned {
+            (right, left, m)
+        } else {
+            (left, right, n)
+        };
+        let of = |(across, along, lines)| {
+            is_aligned && self.takes_lines_at_once(across, along, lines, k)
+        };
+        let of_right = of(right);
+        let at_once = match self.kernel {
+            Kernel::Dots => [false; 3],
+            // A vector's own numbers come one by one.
+            Kernel::WeightedRows => [false, right.0 == 1 && of_right, right.0 == 1 && of_right],
+            Kernel::Tile(_) | Kernel::TensorCores(_) => [of(left), of_right, is_aligned],
+        };
+        let [of_a, of_b, of_result] = if is_turned {
+            [at_once[1], at_once[0], at_once[2]]
+        } else {
+            at_once
+        };
+        let wide = self.wide();
+        let of_result = of_result && n.is_multiple_of(wide);
+        [of_a, of_b, of_result].map(|is_so| if is_so { wide } else { 1 })
+    }
+
+    /// Whether lines of an operand, rows of A or columns of B, can be loaded 16 bytes at a time as far as their strides go: from
+    /// one to the next, and along k.
+    pub(crate) fn takes_lines_at_once(
+        &self,
+        across: usize,
+        along: usize,
+        lines: usize,
+        k: usize,
+    ) -> bool {
+        let wide = self.wide();
+        let (other, count) = match along {
+            1 => (across, lines),
+            _ => (along, k),
+        };
+        (along == 1 || across == 1)
+            && (count == 1 || other.is_multiple_of(wide))
+            && (self.splits == 1 || self.depth.is_multiple_of(wide))
+    }
+
+    /// Why it is this kernel, this tile, and so many blocks a sum: a sentence each.
+    pub fn why(&self, shape: GemmShape, abilities: Abilities) -> Vec<String> {
+        let Abilities {
+            capability: (major, minor),
+            allow_tf32,
+        } = abilities;
+        let mut why = Vec::new();
+        let dtype = self.dtype;
+        why.push(match self.kernel {
+            Kernel::Dots => {
+                "the result is one row or column, and the matrix lies along k: dot products".to_owned()
+            }
+            Kernel::WeightedRows => {
+                "the result is one row or column, and the matrix lies across k: a weighted sum of its rows"
+                    .to_owned()
+            }
+            Kernel::TensorCores(_) if dtype == DType::F32 => {
+                "products of f32 may use tf32: tensor cores".to_owned()
+            }
+            Kernel::TensorCores(_) => {
+                format!("{dtype} on a device of capability 8.0 or more: tensor cores")
+            }
+            Kernel::Tile(_) if dtype.is_half() => {
+                format!("capability {major}.{minor} is below 8.0, so no tensor cores")
+            }
+            Kernel::Tile(_) if dtype == DType::F32 && allow_tf32 => {
+                format!("capability {major}.{minor} is below 8.0, so no tf32: the bits of the host")
+            }
+            Kernel::Tile(_) => format!("{dtype} is summed in the order of the host, with its bits"),
+        });
+        if let Kernel::Tile(tile) | Kernel::TensorCores(tile) = self.kernel {
+            let GemmShape { batch, m, n, .. } = shape;
+            let count = self.kernel.tiles(m, n, dtype).saturating_mul(batch);
+            let (rows, cols) = (tile.rows, tile.cols);
+            why.push(match (rows, cols) {
+                (16, _) => format!("few rows: tiles of {rows}x{cols}, of which there are {count}"),
+                (_, 16) => format!("few columns: tiles of {rows}x{cols}, of which there are {count}"),
+                (32, 32) => format!("the smallest tile, of which there are {count}: of larger ones there are too few, or most of them is empty"),
+                _ => format!("the largest tile of which there are enough for a large device: {count}"),
+            });
+        }
+        why.push(match self.splits {
+            1 => "one block a sum: there are enough tiles, or k is too short to share".to_owned(),
+            splits => format!(
+                "{splits} blocks share a sum, since tiles alone leave much of a large device idle"
+            ),
+        });
+        why
     }
 }
 
