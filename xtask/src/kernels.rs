@@ -65,16 +65,20 @@ fn write(root: &Path) -> Result<(), String> {
             compiler.version()
         ));
     }
-    for old in bundles(root) {
-        fs::remove_file(&old).map_err(|error| format!("{}: {error}", old.display()))?;
-    }
+    let sources = sources(root);
     let mut errors = Vec::new();
     let mut compiled = Vec::new();
-    for path in sources(root) {
-        let made = Source::read(root, &path).and_then(|source| {
+    for path in &sources {
+        let made = Source::read(root, path).and_then(|source| {
+            let bundle = bundle_of(root, path);
+            // One that was made from what is there stays, byte for byte.
+            let there = read_bundle(&bundle).unwrap_or_default();
+            if there.lines().next() == Some(&source.made_from) {
+                return Ok((source.name, bundle::modules(&there)?));
+            }
             let targets = source.compile(root, &compiler)?;
             let text = bundle::bundle(&source.made_from, &targets)?;
-            save(bundle_of(root, &path), &bundle::compressed(&text)?)?;
+            save(bundle, &bundle::compressed(&text)?)?;
             Ok((source.name, bundle::modules(&text)?))
         });
         match made {
@@ -84,6 +88,10 @@ fn write(root: &Path) -> Result<(), String> {
     }
     if !errors.is_empty() {
         return Err(errors.join("\n"));
+    }
+    let known: Vec<PathBuf> = (sources.iter()).map(|path| bundle_of(root, path)).collect();
+    for old in bundles(root).iter().filter(|path| !known.contains(path)) {
+        fs::remove_file(old).map_err(|error| format!("{}: {error}", old.display()))?;
     }
     match Assembler::find() {
         Some(assembler) => {
@@ -141,10 +149,7 @@ fn differences(root: &Path) -> Result<Vec<String>, String> {
     for path in &sources {
         let bundle = bundle_of(root, path);
         let source = Source::read(root, path)?;
-        let text = fs::read(&bundle).map_err(|error| error.to_string());
-        let text = text
-            .and_then(|bytes| bundle::text(&bytes))
-            .unwrap_or_default();
+        let text = read_bundle(&bundle).unwrap_or_default();
         if text.lines().next() != Some(&source.made_from) {
             wrong.push(format!(
                 "{} was not made from what is there",
@@ -181,6 +186,12 @@ fn sources(root: &Path) -> Vec<PathBuf> {
 /// The bundles that are there, by name.
 fn bundles(root: &Path) -> Vec<PathBuf> {
     files(&root.join(PTX), "gz")
+}
+
+/// The text of a bundle.
+fn read_bundle(path: &Path) -> Result<String, String> {
+    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    bundle::text(&bytes)
 }
 
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
