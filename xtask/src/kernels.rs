@@ -73,7 +73,7 @@ fn write(root: &Path) -> Result<(), String> {
             let bundle = bundle_of(root, path);
             // One that was made from what is there stays, byte for byte.
             let there = read_bundle(&bundle).unwrap_or_default();
-            if there.lines().next() == Some(&source.made_from) {
+            if bundle::is_of(&there, &source.made_from) {
                 return Ok((source.name, bundle::modules(&there)?));
             }
             let targets = source.compile(root, &compiler)?;
@@ -150,9 +150,9 @@ fn differences(root: &Path) -> Result<Vec<String>, String> {
         let bundle = bundle_of(root, path);
         let source = Source::read(root, path)?;
         let text = read_bundle(&bundle).unwrap_or_default();
-        if text.lines().next() != Some(&source.made_from) {
+        if !bundle::is_of(&text, &source.made_from) {
             wrong.push(format!(
-                "{} was not made from what is there",
+                "{} was not made from what is there, or was changed",
                 bundle.display()
             ));
         }
@@ -228,9 +228,9 @@ impl Source {
         let text = read(path)?;
         let mut headers: Vec<String> = Vec::new();
         let mut open = vec![text.clone()];
-        let mut hash = fnv1a(0xcbf2_9ce4_8422_2325, OPTIONS.join(" ").as_bytes());
+        let mut hash = bundle::fnv1a(bundle::FNV_START, OPTIONS.join(" ").as_bytes());
         while let Some(text) = open.pop() {
-            hash = fnv1a(hash, text.as_bytes());
+            hash = bundle::fnv1a(hash, text.as_bytes());
             for included in text
                 .lines()
                 .filter_map(|line| line.strip_prefix("#include \""))
@@ -299,11 +299,4 @@ fn targets(text: &str) -> Result<Vec<u32>, String> {
         Ok(targets) if targets.is_sorted_by(|a, b| a < b) => Ok(targets),
         _ => Err(format!("expected rising targets as `{TARGETS}70 80.`")),
     }
-}
-
-/// The FNV-1a hash, 64 bits, of bytes after others.
-fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

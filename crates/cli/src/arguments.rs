@@ -276,7 +276,8 @@ fn plan() -> Command {
         .after_help(
             "\
 The product is that of matrices [m, k] and [k, n], or of a batch of them. A linear layer of k inputs and n outputs
-on m rows is one with --b t. What is added to it or applied (bias, activation, residual) doesn't change the kernel.",
+on m rows is one with --b t. What is added to it or applied (bias, activation, residual) doesn't change which of
+Fireclay's kernels computes it; a preferred cuBLASLt is asked where that is a bias at most.",
         )
         .args([
             count_flag("m", "Rows of A and of the result").required(true),

@@ -82,7 +82,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let second = plan.second_kernel_name(k);
     let at_once = plan.moves_at_once(shape, a, b, is_aligned);
     let why = plan.why(shape, abilities);
-    let asks_vendor = cuda::preferred_blas_library(None)? == BlasLibrary::CublasLt;
+    let asks_vendor =
+        cuda::preferred_blas_library(None)? == BlasLibrary::CublasLt && dtype.is_floating_point();
     let where_to = device.map_or_else(
         || format!("a device of capability {}.{}", capability.0, capability.1),
         |device| format!("{device}, capability {}.{}", capability.0, capability.1),
@@ -105,7 +106,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
             "stages": plan.stages(),
             "splits": plan.splits,
             "depth": plan.depth,
-            "blocks": plan.blocks(shape),
+            "blocks": plan.blocks(shape, at_once),
             "numbers_at_once": { "a": at_once[0], "b": at_once[1], "result": at_once[2] },
             "asks_cublaslt_first": asks_vendor,
             "why": why,
@@ -122,7 +123,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if let Some(second) = second {
         writeln!(out, "then     {second}: adds the parts in order")?;
     }
-    writeln!(out, "blocks   {}", plan.blocks(shape))?;
+    writeln!(out, "blocks   {}", plan.blocks(shape, at_once))?;
     writeln!(out, "stages   {}", plan.stages())?;
     let [of_a, of_b, of_result] = at_once;
     writeln!(
@@ -135,7 +136,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if asks_vendor {
         writeln!(
             out,
-            "before   cuBLASLt is preferred: it is asked first, and takes most products"
+            "before   cuBLASLt is preferred: it is asked first, where at most a bias is added"
         )?;
     }
     Ok(())

@@ -261,6 +261,11 @@ fn a_plan_says_which_kernel_and_why() {
     assert_eq!(json["blocks"], 128);
     assert_eq!(json["numbers_at_once"]["b"], 1);
     assert_eq!(json["second_kernel"], Value::Null);
+    // A row with a matrix: blocks of 64 threads, of which each has four columns.
+    let json: Value = serde_json::from_str(&planned("plan --m 1 --n 4096 --k 64 --json")).unwrap();
+    assert_eq!(json["kernel"], "matmul_f32_weighted_rows");
+    assert_eq!(json["numbers_at_once"]["b"], 4);
+    assert_eq!(json["blocks"], 16);
     // Of a device that is not here.
     let mut command = fireclay("plan --m 9 --n 300 --k 8 --dtype f16 --capability 7.5".split(' '));
     command.env("FIRECLAY_CUDA_DRIVER", "/nowhere/libcuda.so");

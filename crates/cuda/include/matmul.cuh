@@ -49,7 +49,7 @@ struct Product {
 // bias is applied to the sums.
 constexpr i64 A_ALONG_K = 1, A_WIDE = 2, B_ALONG_K = 4, B_WIDE = 8, C_WIDE = 16, RESIDUAL_WIDE = 32, MORE = 64;
 
-// What is applied to a sum with its bias. The numbers are those of the Rust enum `LinearActivation`.
+// What is applied to a sum with its bias. The numbers are those of the Rust enum `Activation`.
 enum Activation { NO_ACTIVATION, RELU, GELU, GELU_TANH, SILU };
 
 // Numbers that lie side by side and are moved at once.

@@ -177,15 +177,16 @@ impl<'a> CudaCall<'a> {
         DeviceBuffer::allocate(self.stream, nbytes, Purpose::Workspaces)
     }
 
-    /// Has the vendor's library compute a product of the first two inputs, a third one being the bias, if the user prefers
+    /// Has the vendor's library compute a product of the first two inputs, to whose rows input `bias` is added, if the user prefers
     /// that and the library takes the product; whether it does. Places are in elements of the inputs and the output.
     ///
     /// # Safety
-    /// From these places on the operands have what the product says.
+    /// From these places on the operands have what the product says; the bias has a number for each column.
     pub(crate) unsafe fn product_by_vendor(
         &self,
         product: &Product,
         [a, b, result]: [usize; 3],
+        bias: Option<usize>,
     ) -> Result<bool> {
         let at = |operand: &Operand<'_>, place: usize| {
             operand.address() + (place * operand.dtype.size()) as u64
@@ -193,7 +194,7 @@ impl<'a> CudaCall<'a> {
         let operands = Operands {
             a: at(&self.inputs[0], a),
             b: at(&self.inputs[1], b),
-            bias: self.inputs.get(2).map(|bias| at(bias, 0)),
+            bias: bias.map(|index| at(&self.inputs[index], 0)),
             result: at(&self.outputs[0], result),
         };
         // SAFETY: the caller's promise; `address` checked operands against their storages, which are locked.

@@ -83,6 +83,8 @@ pub fn samples() -> Vec<Sample> {
     recurrent::add(&mut list);
     large::add(&mut list);
     images::add(&mut list);
+    // Last: what is drawn before stays as it is.
+    weighted::add_fused(&mut list);
     list.samples
 }
 

@@ -10,15 +10,42 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-/// The text of a bundle: what `targets` say, pairs of a compute capability and the compiler's PTX for it, after `first`.
+/// The text of a bundle: what `targets` say, pairs of a compute capability and the compiler's PTX for it, after `first` and a hash
+/// of the rest.
 pub(super) fn bundle(first: &str, targets: &[(u32, String)]) -> Result<String, String> {
-    let mut text = format!("{first}\n");
+    let mut text = String::new();
     for (target, ptx) in targets {
         for (name, body) in kernels(ptx)? {
             text.push_str(&format!("//# {name} {target}\n{body}"));
         }
     }
-    Ok(text)
+    Ok(format!("{first}\n{}{text}", hash_line(&text)))
+}
+
+/// Whether a bundle starts with `first` and has been left as it was made.
+pub(super) fn is_of(bundle: &str, first: &str) -> bool {
+    let rest = bundle
+        .strip_prefix(first)
+        .and_then(|rest| rest.strip_prefix('\n'));
+    let rest = rest.and_then(|rest| rest.split_once('\n'));
+    rest.is_some_and(|(line, text)| hash_line(text).strip_suffix('\n') == Some(line))
+}
+
+fn hash_line(text: &str) -> String {
+    format!(
+        "// What follows has the hash {:016x}.\n",
+        fnv1a(FNV_START, text.as_bytes())
+    )
+}
+
+/// Where [`fnv1a`] starts.
+pub(super) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The FNV-1a hash, 64 bits, of bytes after others.
+pub(super) fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// A bundle as it is checked in.
@@ -234,7 +261,7 @@ fn parts(ptx: &str) -> Result<Vec<Part>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bundle, compressed, instructions, kernels, modules, text, texts};
+    use super::{bundle, compressed, instructions, is_of, kernels, modules, text, texts};
 
     const PTX: &str = "
 .version 8.0
@@ -330,6 +357,15 @@ mod tests {
         let cut = &PTX[..PTX.len() - 4];
         assert!(kernels(cut).is_err());
         assert!(kernels("}").is_err());
+    }
+
+    #[test]
+    fn a_change_of_a_bundle_is_seen() {
+        let whole = bundle("// first", &[(70, PTX.to_owned())]).unwrap();
+        assert!(is_of(&whole, "// first"));
+        assert!(!is_of(&whole, "// other"));
+        assert!(!is_of(&whole.replacen("ret", "rer", 1), "// first"));
+        assert!(!is_of("", "// first"));
     }
 
     #[test]

@@ -10,6 +10,12 @@ pub(super) fn add(list: &mut List) {
     losses(list);
 }
 
+/// Products to which more is done.
+pub(super) fn add_fused(list: &mut List) {
+    epilogues(list);
+    sums_with_products(list);
+}
+
 fn products(list: &mut List) {
     let shapes: [[&[usize]; 2]; 7] = [
         [&[2, 3], &[3, 4]],
@@ -36,8 +42,6 @@ fn products(list: &mut List) {
         x[0].linear(&x[1], Some(&x[2]))
     });
     list.add("linear", vec![x, weight], |x| x[0].linear(&x[1], None));
-    epilogues(list);
-    sums_with_products(list);
 }
 
 /// Linear layers with an activation and a residual: no bias for every other one, and inputs of relu away from its kink.
@@ -88,6 +92,10 @@ fn sums_with_products(list: &mut List) {
         (&[4], 0.5, 2.0),
         (&[2, 1], -1.0, 0.25),
         (&[], 2.0, 1.0),
+        // What is not read must not be taken for a bias.
+        (&[4], 0.0, 1.0),
+        (&[], 0.0, 1.0),
+        (&[2, 4], 0.0, 0.5),
     ] {
         let inputs = vec![list.plain(&[2, 3]), list.plain(&[3, 4]), list.plain(input)];
         list.add("addmm", inputs, move |x| {
@@ -100,6 +108,18 @@ fn sums_with_products(list: &mut List) {
         let factors = [list.plain(&[2, 2, 4]), list.plain(&[2, 4, 3])];
         let inputs = vec![factors[0].clone(), factors[1].clone(), list.plain(input)];
         list.add("baddbmm", inputs, |x| x[2].baddbmm(&x[0], &x[1], 0.5, -1.0));
+    }
+    // One row for each product of a batch, with one matrix: a tall product, however what is added lies.
+    for input in [&[1, 5][..], &[1, 1, 5], &[5], &[3, 1, 5]] {
+        let inputs = vec![
+            list.plain(&[3, 1, 4]),
+            list.plain(&[5, 4]),
+            list.plain(input),
+        ];
+        list.add("baddbmm", inputs, |x| {
+            let right = x[1].t()?.expand(&[3, 4, 5])?;
+            x[2].baddbmm(&x[0], &right, 1.0, 1.0)
+        });
     }
     for input in [&[3][..], &[1]] {
         let inputs = vec![list.plain(&[3, 2]), list.plain(&[2]), list.plain(input)];

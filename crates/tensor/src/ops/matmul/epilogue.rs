@@ -10,6 +10,8 @@ use crate::ops::{binary, unary};
 use crate::storage::Operand;
 
 /// A pointwise function that a linear layer applies to its result.
+///
+/// But for relu, its derivative is one of what it was applied to, not of its result: the gradient has only that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activation {
     /// [`relu`](crate::Tensor::relu).
@@ -111,8 +113,10 @@ impl Epilogue {
         let contiguous = fireclay_core::Layout::contiguous(shape.into());
         let count = contiguous.numel();
         assert!(sums.len() >= count && to.as_ref().is_none_or(|to| to.len() >= count));
+        // One pointer for both uses of the sums.
+        let at = sums.as_mut_ptr();
         let from = Source {
-            ptr: sums.as_mut_ptr().cast::<u8>().cast_const(),
+            ptr: at.cast::<u8>().cast_const(),
             dtype,
             strides: contiguous.strides().into(),
         };
@@ -126,7 +130,7 @@ impl Epilogue {
             }
         });
         let sink = Sink {
-            ptr: to.map_or(sums.as_mut_ptr(), <[T]>::as_mut_ptr).cast::<u8>(),
+            ptr: to.map_or(at, <[T]>::as_mut_ptr).cast::<u8>(),
             dtype,
             strides: contiguous.strides().into(),
         };

@@ -90,6 +90,10 @@ pub(super) fn launch(
     } = *products;
     let mut dims: SmallVec<[BatchDim; BATCH_DIMS]> = batch.into();
     let mut residual_strides = epilogue.residual.map_or([0; 3], |(_, strides)| strides);
+    // From one row to the next where there is one only: anything, so what lets products be one.
+    if m == 1 {
+        residual_strides[1] = residual_strides[0];
+    }
     // As on the host: many rows with one matrix are one tall product.
     if let Some(last) = dims.last()
         && last.b == 0
@@ -127,7 +131,7 @@ pub(super) fn launch(
             b: of(b, b_step),
         };
         // SAFETY: the operands have these sizes along these strides from these places on.
-        if unsafe { call.product_by_vendor(&product, [a.at, b.at, c]) }? {
+        if unsafe { call.product_by_vendor(&product, [a.at, b.at, c], epilogue.bias) }? {
             return Ok(());
         }
     }
@@ -235,10 +239,7 @@ pub(super) fn launch(
     let bytes: Vec<u8> = numbers.flat_map(u64::to_ne_bytes).collect();
     let arguments = [Argument::Bytes(&bytes)];
     if k > 0 {
-        let tiles = match plan.kernel {
-            plan::Kernel::WeightedRows if flags & B_WIDE != 0 => n.div_ceil(64 * wide),
-            kernel => kernel.tiles(m, n, dtype),
-        };
+        let tiles = plan.tiles(m, n, flags & B_WIDE != 0);
         let library = match plan.uses_tensor_cores() {
             true => &TENSOR_CORES,
             false => &KERNELS,

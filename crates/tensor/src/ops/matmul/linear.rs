@@ -211,6 +211,7 @@ impl Op for Linear {
         Ok(grads)
     }
 
+    // A residual of another dtype than the product's must not come here under autocast: it would be cast, too.
     fn autocast(&self) -> Autocast {
         Autocast::Low
     }

@@ -329,19 +329,40 @@ impl Plan {
         (k == 0 || self.splits > 1).then_some(name)
     }
 
-    /// Blocks of the first kernel.
-    pub fn blocks(&self, GemmShape { batch, m, n, k }: GemmShape) -> usize {
+    /// How many blocks compute one product or a part of its sums, of [m, n], where they load several numbers of B at once or not.
+    pub(crate) fn tiles(&self, m: usize, n: usize, loads_b_wide: bool) -> usize {
+        match self.kernel {
+            Kernel::Tile(tile) | Kernel::TensorCores(tile) => {
+                m.div_ceil(tile.rows).saturating_mul(n.div_ceil(tile.cols))
+            }
+            Kernel::Dots => n.div_ceil(sum_dtype(self.dtype).size()),
+            Kernel::WeightedRows if loads_b_wide => n.div_ceil(64 * self.wide()),
+            Kernel::WeightedRows => n.div_ceil(64),
+        }
+    }
+
+    /// Blocks of the first kernel, which moves so many numbers at once, see [`Plan::moves_at_once`].
+    pub fn blocks(
+        &self,
+        GemmShape { batch, m, n, k }: GemmShape,
+        [of_a, of_b, _]: [usize; 3],
+    ) -> usize {
         let is_turned = self.kernel.is_of_vector() && n == 1 && m > 1;
-        let (rows, cols) = if is_turned { (n, m) } else { (m, n) };
+        let (rows, cols, of_b) = if is_turned {
+            (n, m, of_a)
+        } else {
+            (m, n, of_b)
+        };
         match k {
             0 => 0,
-            _ => (self.kernel.tiles(rows, cols, self.dtype))
+            _ => (self.tiles(rows, cols, of_b > 1))
                 .saturating_mul(batch)
                 .saturating_mul(self.splits),
         }
     }
 
-    /// How many numbers of A, of B and of the result are moved at once, where matrices start at multiples of 16 bytes or not.
+    /// How many numbers of A, of B and of the result are moved at once, where matrices start at multiples of 16 bytes or not. Where
+    /// parts of sums are added afterwards, numbers of the result come one by one.
     pub fn moves_at_once(
         &self,
         GemmShape { m, n, k, .. }: GemmShape,
@@ -372,7 +393,7 @@ impl Plan {
             at_once
         };
         let wide = self.wide();
-        let of_result = of_result && n.is_multiple_of(wide);
+        let of_result = of_result && n.is_multiple_of(wide) && self.splits == 1;
         [of_a, of_b, of_result].map(|is_so| if is_so { wide } else { 1 })
     }
 
@@ -465,18 +486,6 @@ impl Kernel {
     /// Whether C is one row or one column.
     pub fn is_of_vector(self) -> bool {
         matches!(self, Kernel::Dots | Kernel::WeightedRows)
-    }
-
-    /// How many blocks compute one product.
-    pub(crate) fn tiles(self, m: usize, n: usize, dtype: DType) -> usize {
-        match self {
-            Kernel::Tile(tile) | Kernel::TensorCores(tile) => {
-                m.div_ceil(tile.rows) * n.div_ceil(tile.cols)
-            }
-            Kernel::Dots => n.div_ceil(sum_dtype(dtype).size()),
-            // Enough also for one number a thread.
-            Kernel::WeightedRows => n.div_ceil(64),
-        }
     }
 
     /// Whether the kernel can load 16 bytes of a matrix of these strides at once.
