@@ -109,7 +109,7 @@ run() {
     # The ops that a library computes, by that library; GPU_CHECK_ONLY is of the first check only.
     local with=(--device "$GPU_DEVICE" --seconds 25)
     step check-cublaslt 30 check-cublaslt.txt \
-        "$dir/check-device" "${with[@]}" --json "$out/check-cublaslt.json" --blas cublaslt --only matmul,linear
+        "$dir/check-device" "${with[@]}" --json "$out/check-cublaslt.json" --blas cublaslt --only matmul,linear,addmm,baddbmm,addmv
     step check-cudnn 30 check-cudnn.txt "$dir/check-device" "${with[@]}" --json "$out/check-cudnn.json" --conv cudnn --only conv2d
 
     local bench=("$dir/fireclay" bench --device "$GPU_DEVICE" --seconds "$GPU_SECONDS" ${small[@]+"${small[@]}"})

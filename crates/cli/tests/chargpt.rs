@@ -83,6 +83,44 @@ fn it_learns_to_count_and_writes_it() {
 }
 
 #[test]
+fn what_a_killed_run_had_no_time_to_write_is_written_when_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, out) = (folder.path().join("text"), folder.path().join("out"));
+    write_text(&text);
+    let settings = format!("{SMALL} --epochs 2 --limit 32 --device cpu");
+    let said = succeed(train(&text, &out, &settings)).0;
+    let read = |out: &Path, name: &str| fs::read_to_string(out.join(name)).unwrap();
+    let samples = read(&out, "samples.txt");
+    let losses = |out: &Path| -> Vec<Value> {
+        let lines = read(out, "metrics.jsonl");
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["test_loss"].clone()).collect()
+    };
+    let both = losses(&out);
+    assert_eq!(both.len(), 2);
+    // The checkpoint is written first, then the metrics, then the sample.
+    let first = samples.split("--- after epoch 2 ---").next().unwrap();
+    fs::write(out.join("samples.txt"), first).unwrap();
+    let metrics = read(&out, "metrics.jsonl");
+    fs::write(out.join("metrics.jsonl"), metrics.lines().next().unwrap()).unwrap();
+    fs::remove_file(out.join("curve.svg")).unwrap();
+    let flags = format!("--resume {}", out.join("model.safetensors").display());
+    assert_eq!(succeed(train(&text, &out, &flags)).0, said);
+    assert_eq!(read(&out, "samples.txt"), samples);
+    assert_eq!(losses(&out), both);
+    assert!(out.join("curve.svg").exists());
+    // Into another folder: all that it says it wrote.
+    let other = folder.path().join("other");
+    succeed(train(&text, &other, &flags));
+    assert_eq!(losses(&other), both);
+    assert!(samples.ends_with(&read(&other, "samples.txt")));
+    let model = |out: &Path| fs::read(out.join("model.safetensors")).unwrap();
+    assert!(model(&other) == model(&out));
+}
+
+#[test]
 fn a_run_of_a_gpu_goes_on_on_the_cpu_as_it_would_have_there() {
     let folder = tempfile::tempdir().unwrap();
     let (text, out) = (folder.path().join("text"), folder.path().join("out"));

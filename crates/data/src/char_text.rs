@@ -266,6 +266,31 @@ mod tests {
     }
 
     #[test]
+    fn a_gzip_file_is_read_to_its_end_or_refused() {
+        use std::io::Write;
+        let member = |text: &str| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(text.as_bytes()).unwrap();
+            gzip.finish().unwrap()
+        };
+        let (folder, both) = (
+            tempfile::tempdir().unwrap(),
+            [member("one"), member("two")].concat(),
+        );
+        let path = folder.path().join("text.gz");
+        std::fs::write(&path, &both).unwrap();
+        assert_eq!(CharText::from_file(&path).unwrap().tokens().len(), 6);
+        for wrong in [
+            [&both, &b"rest"[..]].concat(),
+            both[..both.len() - 5].to_vec(),
+        ] {
+            std::fs::write(&path, wrong).unwrap();
+            let error = CharText::from_file(&path).unwrap_err().to_string();
+            assert!(error.contains("not a whole gzip file"), "{error}");
+        }
+    }
+
+    #[test]
     fn text_is_more_than_ascii() {
         let text = CharText::of("ßaé\n", Path::new("text")).unwrap();
         assert_eq!(text.vocabulary(), ['\n', 'a', 'ß', 'é']);

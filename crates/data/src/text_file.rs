@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use flate2::bufread::GzDecoder;
+use flate2::bufread::MultiGzDecoder;
 
 use fireclay_core::{Error, Result};
 
@@ -24,7 +24,7 @@ pub(crate) fn read(file: impl Read, path: &Path, hint: &str) -> Result<String> {
     let is_gzip = start.starts_with(&[0x1f, 0x8b]);
     let mut text = Vec::new();
     let (read, kind) = if is_gzip {
-        let mut text_reader = GzDecoder::new(file).take(MOST_TEXT + 1);
+        let mut text_reader = MultiGzDecoder::new(file).take(MOST_TEXT + 1);
         (
             text_reader.read_to_end(&mut text),
             "is not a whole gzip file",

@@ -187,7 +187,12 @@ impl<R: Rule> Group<R> {
                 .state
                 .as_ref()
                 .map_or(0, |state| state.step);
-            let key = (done + 1, tensor.device(), tensor.dtype(), grad.dtype());
+            let key = (
+                done.saturating_add(1),
+                tensor.device(),
+                tensor.dtype(),
+                grad.dtype(),
+            );
             batches.entry(key).or_default().push(one);
         }
         for ((step, ..), ready) in batches {

@@ -34,7 +34,7 @@ impl<S: Schedule> Scheduler<S> {
 
     /// Goes on one step and sets the optimizer's rates.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) {
-        self.last_epoch += 1;
+        self.last_epoch = self.last_epoch.saturating_add(1);
         self.apply(optimizer);
     }
 

@@ -49,6 +49,12 @@ pub(crate) trait Material {
         Ok(None)
     }
 
+    /// Before a run goes on: writes what [`Material::after_epoch`] would have written, if that is missing and can be made.
+    fn resumed(&self, session: &Session, folder: &RunFolder) -> Result<(), Failure> {
+        let _ = (session, folder);
+        Ok(())
+    }
+
     /// After the last epoch: writes what is made of the network, and gives the last line on standard output.
     fn finish(&self, session: &Session, folder: &RunFolder) -> Result<String, Failure>;
 }

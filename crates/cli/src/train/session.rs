@@ -69,7 +69,7 @@ impl Session {
             ..Default::default()
         };
         let mut optimizer = AdamW::new(model.parameters(), options)?;
-        let steps = (settings.epochs * loader.len()) as u64;
+        let steps = (settings.epochs as u64).saturating_mul(loader.len() as u64);
         let warmup = (steps as f64 * task.warmup_share) as u64;
         let scheduler = Scheduler::new(&mut optimizer, warmup_cosine(warmup, steps, 0.0))?;
         Ok(Session {

@@ -114,7 +114,7 @@ impl Material for Text {
         folder: &RunFolder,
     ) -> Result<Option<String>, Failure> {
         let sample = self.sample(session)?;
-        let heading = format!("--- after epoch {} ---\n", session.epochs().len());
+        let heading = heading(session);
         // What this epoch had written in a run that was cut off after it is written anew.
         let mut all = folder.read(SAMPLES)?;
         if let Some(place) = all.find(&heading) {
@@ -122,6 +122,15 @@ impl Material for Text {
         }
         folder.write(SAMPLES, format!("{all}{heading}{sample}\n").as_bytes())?;
         Ok(Some(sample))
+    }
+
+    fn resumed(&self, session: &Session, folder: &RunFolder) -> Result<(), Failure> {
+        // Between two epochs the network is the one that the sample is of.
+        let is_between = session.position().batch == 0;
+        if is_between && !folder.read(SAMPLES)?.contains(&heading(session)) {
+            self.after_epoch(session, folder)?;
+        }
+        Ok(())
     }
 
     fn finish(&self, session: &Session, _: &RunFolder) -> Result<String, Failure> {
@@ -138,6 +147,11 @@ impl Material for Text {
             loss.exp()
         ))
     }
+}
+
+/// What stands above the sample of the last epoch.
+fn heading(session: &Session) -> String {
+    format!("--- after epoch {} ---\n", session.epochs().len())
 }
 
 /// A hash of all characters.

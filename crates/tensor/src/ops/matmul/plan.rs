@@ -196,18 +196,17 @@ pub fn plan(
     } else {
         (m, n)
     };
-    let tiles = kernel.tiles(rows, cols, dtype).saturating_mul(batch);
-    let splits = if tiles >= ENOUGH_BLOCKS {
-        1
-    } else {
-        (ENOUGH_BLOCKS / tiles.max(1)).clamp(1, k.div_ceil(depth).max(1))
-    };
-    Plan {
+    let mut plan = Plan {
         dtype,
         kernel,
         depth,
-        splits,
+        splits: 1,
+    };
+    let tiles = plan.tiles(rows, cols, false).saturating_mul(batch);
+    if tiles < ENOUGH_BLOCKS {
+        plan.splits = (ENOUGH_BLOCKS / tiles.max(1)).clamp(1, k.div_ceil(depth).max(1));
     }
+    plan
 }
 
 /// The largest tile of which there are enough, or the one that wastes least.
@@ -448,7 +447,7 @@ impl Plan {
         });
         if let Kernel::Tile(tile) | Kernel::TensorCores(tile) = self.kernel {
             let GemmShape { batch, m, n, .. } = shape;
-            let count = self.kernel.tiles(m, n, dtype).saturating_mul(batch);
+            let count = self.tiles(m, n, false).saturating_mul(batch);
             let (rows, cols) = (tile.rows, tile.cols);
             why.push(match (rows, cols) {
                 (16, _) => format!("few rows: tiles of {rows}x{cols}, of which there are {count}"),
