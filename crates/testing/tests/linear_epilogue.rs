@@ -319,3 +319,29 @@ fn operands_that_do_not_fit_are_named() {
     let error = message(x(&[2, 2]).addmv(&x(&[2, 2]), &x(&[2]), 1, 1));
     assert!(error.contains("addmv"), "{error}");
 }
+
+/// One row for each product of a batch, with one matrix: a tall product on both sides, however what is added lies.
+#[test]
+fn a_batch_of_single_rows_has_the_bits_of_the_host() -> Result<()> {
+    let _beside = beside_others();
+    let device = virtual_cuda();
+    for dtype in [DType::F32, DType::F64] {
+        for shape in [&[1, 5][..], &[1, 1, 5], &[5], &[3, 1, 5], &[3, 1, 1]] {
+            let mut draw = Draw::new(11);
+            let mut of = |shape: &[usize]| numbers(&mut draw, shape)?.to_dtype(dtype);
+            let (left, weight, input) = (of(&[3, 1, 4])?, of(&[5, 4])?, of(shape)?);
+            let sum = |device: Device| {
+                let right = weight.to(device)?.t()?.expand(&[3, 4, 5])?;
+                input
+                    .to(device)?
+                    .baddbmm(&left.to(device)?, &right, 1.0, 1.0)
+            };
+            let (got, want) = (sum(device)?.cpu()?, sum(Device::Cpu)?);
+            assert!(
+                same_bits(&got, &want),
+                "{shape:?} {dtype}: {got} but {want}"
+            );
+        }
+    }
+    Ok(())
+}

@@ -109,18 +109,6 @@ fn sums_with_products(list: &mut List) {
         let inputs = vec![factors[0].clone(), factors[1].clone(), list.plain(input)];
         list.add("baddbmm", inputs, |x| x[2].baddbmm(&x[0], &x[1], 0.5, -1.0));
     }
-    // One row for each product of a batch, with one matrix: a tall product, however what is added lies.
-    for input in [&[1, 5][..], &[1, 1, 5], &[5], &[3, 1, 5]] {
-        let inputs = vec![
-            list.plain(&[3, 1, 4]),
-            list.plain(&[5, 4]),
-            list.plain(input),
-        ];
-        list.add("baddbmm", inputs, |x| {
-            let right = x[1].t()?.expand(&[3, 4, 5])?;
-            x[2].baddbmm(&x[0], &right, 1.0, 1.0)
-        });
-    }
     for input in [&[3][..], &[1]] {
         let inputs = vec![list.plain(&[3, 2]), list.plain(&[2]), list.plain(input)];
         list.add("addmv", inputs, |x| x[2].addmv(&x[0], &x[1], 2.0, 0.5));
