@@ -624,10 +624,9 @@ impl Tensor {
         let Some(first) = tensors.first() else {
             return Err(Error::argument("cat", "expected at least one tensor"));
         };
-        if first.ndim() == 0 {
-            return Err(
-                Error::shape("cat", "zero-dim tensors can't be joined").with_hint("use stack")
-            );
+        if let Some(place) = tensors.iter().position(|tensor| tensor.ndim() == 0) {
+            let what = format!("zero-dim tensors can't be joined, number {place} is one");
+            return Err(Error::shape("cat", what).with_hint("use stack"));
         }
         let common = tensors.iter().try_fold(first.dtype(), |dtype, tensor| {
             fireclay_core::promote_types(dtype, tensor.dtype()).ok_or_else(|| {
