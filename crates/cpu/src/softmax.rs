@@ -5,7 +5,7 @@
 //!
 //! Note [Order of a row's sum]
 //!
-//! A row is cut into blocks of [`BLOCK`], each summed as Note [Order of a reduction] says. The blocks are dealt to [`STRANDS`] sums,
+//! A row is cut into blocks of `BLOCK`, each summed as Note [Order of a reduction] says. The blocks are dealt to `STRANDS` sums,
 //! each of which adds its own from the first to the last; then these are added from the first to the last. So on a device each
 //! warp of a block has a sum of its own, and one wait for the others is enough (`row.cuh`).
 
