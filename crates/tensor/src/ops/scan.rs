@@ -2,7 +2,7 @@
 
 use fireclay_core::{DType, Error, Result, resolve_dim};
 use fireclay_cpu::scan;
-use fireclay_cuda::{Argument, DeviceBuffer, Library};
+use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
 
 use super::float::{kernel_of, match_float};
@@ -86,52 +86,25 @@ impl Op for Scan {
                 kernel_of!(call, wide, "scan_product", [F32 "f32", F64 "f64", I64 "i64"]),
             ),
         };
-        let level = |kernel, x, out, totals, work: &Work, reverse: bool| {
-            let mut arguments = vec![x, out, totals];
+        let none = Argument::Address(0);
+        let scratch = |count| call.scratch(count, wide);
+        by_levels(rows, cols, scratch, |work, x, above, keeps| {
+            // The totals are scanned where they lie.
+            let (kernel, [x, out], reverse) = match x {
+                None => (kernel, [call.input(0), call.output(0)], self.reverse),
+                Some(x) => (of_totals, [address(x); 2], false),
+            };
+            let mut arguments = vec![
+                x,
+                if keeps { out } else { none },
+                above.map_or(none, address),
+            ];
             arguments.extend(work.arguments());
             arguments.push(Argument::U32(u32::from(reverse)));
             // SAFETY: the kernel's parameters; input and output are contiguous rows; without a place for results it writes a total
             // for each chunk.
             unsafe { call.launch(&KERNELS, kernel, work.launch(), &arguments) }
-        };
-        let none = Argument::Address(0);
-        // The totals of chunks are rows that are scanned in their turn: each entry is what a level above has.
-        let mut totals: Vec<(Work, DeviceBuffer)> = Vec::new();
-        let work = Work::new(rows, cols);
-        let mut chunks = work.chunks;
-        while chunks > 1 && rows > 0 {
-            let at = call.scratch(rows * chunks, wide)?;
-            match totals.last() {
-                None => level(
-                    kernel,
-                    call.input(0),
-                    none,
-                    address(&at),
-                    &work,
-                    self.reverse,
-                )?,
-                Some((work, x)) => {
-                    level(of_totals, address(x), none, address(&at), work, false)?;
-                }
-            }
-            let above = Work::new(rows, chunks);
-            chunks = above.chunks;
-            totals.push((above, at));
-        }
-        for number in (0..totals.len()).rev() {
-            let (work, x) = &totals[number];
-            let above = totals.get(number + 1).map_or(none, |(_, at)| address(at));
-            level(of_totals, address(x), address(x), above, work, false)?;
-        }
-        let above = totals.first().map_or(none, |(_, at)| address(at));
-        level(
-            kernel,
-            call.input(0),
-            call.output(0),
-            above,
-            &work,
-            self.reverse,
-        )
+        })
     }
 
     fn saves(&self) -> Saves {
@@ -214,50 +187,29 @@ impl Op for LinearScan {
         let [rows, cols] = rows_and_cols(call.layout(1).shape());
         let kernel = kernel_of!(call, dtype, "linear");
         let none = Argument::Address(0);
-        let level = |kernel, [a, g, out]: [_; 3], above: [_; 2], work: &Work, reverse, products| {
-            let mut arguments = vec![a, g, out];
-            arguments.extend(above);
+        let scratch = |count| {
+            Ok([
+                call.scratch(count, DType::F64)?,
+                call.scratch(count, DType::F64)?,
+            ])
+        };
+        by_levels(rows, cols, scratch, |work, pair, above, keeps| {
+            let (kernel, [a, g, out], reverse) = match pair {
+                None => (
+                    kernel,
+                    [call.input(0), call.input(1), call.output(0)],
+                    self.reverse,
+                ),
+                Some([a, g]) => (c"linear_f64", [address(a), address(g), address(g)], false),
+            };
+            let mut arguments = vec![a, g, if keeps { out } else { none }];
+            arguments.extend(above.map_or([none; 2], |pair| pair.each_ref().map(address)));
             arguments.extend(work.arguments());
-            arguments.extend([reverse, products].map(|flag| Argument::U32(u32::from(flag))));
+            arguments.extend([reverse, pair.is_some()].map(|flag| Argument::U32(u32::from(flag))));
             // SAFETY: the kernel's parameters; inputs and output are contiguous rows; without a place for results it writes a factor and
             // a sum for each chunk.
             unsafe { call.launch(&KERNELS, kernel, work.launch(), &arguments) }
-        };
-        let of_totals = c"linear_f64";
-        let mut totals: Vec<(Work, [DeviceBuffer; 2])> = Vec::new();
-        let work = Work::new(rows, cols);
-        let mut chunks = work.chunks;
-        while chunks > 1 && rows > 0 {
-            let size = rows * chunks;
-            let pair = [
-                call.scratch(size, DType::F64)?,
-                call.scratch(size, DType::F64)?,
-            ];
-            let above = pair.each_ref().map(address);
-            match totals.last() {
-                None => {
-                    let given = [call.input(0), call.input(1), none];
-                    level(kernel, given, above, &work, self.reverse, false)?;
-                }
-                Some((work, [a, g])) => {
-                    let given = [address(a), address(g), none];
-                    level(of_totals, given, above, work, false, true)?;
-                }
-            }
-            let next = Work::new(rows, chunks);
-            chunks = next.chunks;
-            totals.push((next, pair));
-        }
-        let of = |number: usize| {
-            let pair = totals.get(number);
-            pair.map_or([none; 2], |(_, pair)| pair.each_ref().map(address))
-        };
-        for (number, (work, [a, g])) in totals.iter().enumerate().rev() {
-            let given = [address(a), address(g), address(g)];
-            level(of_totals, given, of(number + 1), work, false, true)?;
-        }
-        let given = [call.input(0), call.input(1), call.output(0)];
-        level(kernel, given, of(0), &work, self.reverse, false)
+        })
     }
 
     fn saves(&self) -> Saves {
@@ -290,6 +242,36 @@ impl Op for LinearScan {
     fn autocast(&self) -> Autocast {
         Autocast::F32
     }
+}
+
+/// Scans rows of any length: the totals of a row's chunks, in memory that `scratch` gives for so many, are rows that are scanned in
+/// their turn. `launch` is told what is scanned, the op's input if there is none, the totals of its chunks if it has several, and
+/// whether it is to keep results, from these totals, or to make the totals.
+fn by_levels<T>(
+    rows: usize,
+    cols: usize,
+    scratch: impl Fn(usize) -> Result<T>,
+    launch: impl Fn(&Work, Option<&T>, Option<&T>, bool) -> Result<()>,
+) -> Result<()> {
+    let own = Work::new(rows, cols);
+    let mut levels: Vec<(Work, T)> = Vec::new();
+    let mut chunks = own.chunks;
+    while chunks > 1 && rows > 0 {
+        let totals = scratch(rows * chunks)?;
+        let (work, x) = match levels.last() {
+            None => (&own, None),
+            Some((work, x)) => (work, Some(x)),
+        };
+        launch(work, x, Some(&totals), false)?;
+        let above = Work::new(rows, chunks);
+        chunks = above.chunks;
+        levels.push((above, totals));
+    }
+    let totals_of = |number: usize| levels.get(number).map(|(_, totals)| totals);
+    for (number, (work, x)) in levels.iter().enumerate().rev() {
+        launch(work, Some(x), totals_of(number + 1), true)?;
+    }
+    launch(&own, None, totals_of(0), true)
 }
 
 /// How a kernel shares rows among blocks: a chunk of a row for each, or `packed` short rows.
