@@ -164,7 +164,7 @@ pub(super) fn launch(
     let bias = input(epilogue.bias);
     let residual = input(epilogue.residual.map(|(index, _)| index));
     let kept = (epilogue.kept).map_or(0, |index| address(call.output(index), 0));
-    let swaps = plan.kernel.is_of_vector() && n == 1 && m > 1;
+    let swaps = plan.kernel.swaps(m, n);
     if swaps {
         (m, n) = (n, m);
         (left, right) = (right, left);

@@ -191,11 +191,7 @@ pub fn plan(
     } else {
         (tile_for(dtype, shape), depth)
     };
-    let (rows, cols) = if kernel.is_of_vector() && n == 1 && m > 1 {
-        (n, m)
-    } else {
-        (m, n)
-    };
+    let (rows, cols) = if kernel.swaps(m, n) { (n, m) } else { (m, n) };
     let mut plan = Plan {
         dtype,
         kernel,
@@ -346,7 +342,7 @@ impl Plan {
         GemmShape { batch, m, n, k }: GemmShape,
         [of_a, of_b, _]: [usize; 3],
     ) -> usize {
-        let is_turned = self.kernel.is_of_vector() && n == 1 && m > 1;
+        let is_turned = self.kernel.swaps(m, n);
         let (rows, cols, of_b) = if is_turned {
             (n, m, of_a)
         } else {
@@ -370,7 +366,7 @@ impl Plan {
         is_aligned: bool,
     ) -> [usize; 3] {
         let (left, right) = ((a.row, a.col, m), (b.col, b.row, n));
-        let is_turned = self.kernel.is_of_vector() && n == 1 && m > 1;
+        let is_turned = self.kernel.swaps(m, n);
         let (left, right, n) = if is_turned {
             (right, left, m)
         } else {
@@ -485,6 +481,11 @@ impl Kernel {
     /// Whether C is one row or one column.
     pub fn is_of_vector(self) -> bool {
         matches!(self, Kernel::Dots | Kernel::WeightedRows)
+    }
+
+    /// Whether it computes the transposed product [m, n], with A and B changing places: it takes a row with a matrix.
+    pub(crate) fn swaps(self, m: usize, n: usize) -> bool {
+        self.is_of_vector() && n == 1 && m > 1
     }
 
     /// Whether the kernel can load 16 bytes of a matrix of these strides at once.
