@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
-use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Operands, Product};
+use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Operands, Pass, Product};
 use fireclay_cuda::{Argument, DeviceBuffer, Library, Purpose, Site, Stream};
 use smallvec::SmallVec;
 
@@ -201,17 +201,28 @@ impl<'a> CudaCall<'a> {
         unsafe { vendor::product(self.stream, self.name, product, operands) }
     }
 
-    /// Has the vendor's library compute a convolution, if the user prefers that and the library takes it, or if that `is_promised`:
-    /// was found before; whether it does.
+    /// Has the vendor's library compute the first output from the first two inputs by a convolution or a gradient of one, if the user
+    /// prefers that and the library takes it, or if that `is_promised`: was found before; whether it does.
     ///
     /// # Safety
-    /// The operands are those of the call and have what the convolution says.
+    /// These three have what the convolution says, in the order input, weight, output without the one that is computed.
     pub(crate) unsafe fn convolution_by_vendor(
         &self,
         convolution: &Convolution,
-        operands: ConvOperands,
         is_promised: bool,
     ) -> Result<bool> {
+        let [first, second] = [0, 1].map(|index| self.inputs[index].address());
+        let written = self.outputs[0].address();
+        let [input, weight, output] = match convolution.pass {
+            Pass::Output => [first, second, written],
+            Pass::InputGrad => [written, first, second],
+            Pass::WeightGrad => [first, written, second],
+        };
+        let operands = ConvOperands {
+            input,
+            weight,
+            output,
+        };
         let (stream, op) = (self.stream, self.name);
         let taken = is_promised
             || operands.are_aligned() && vendor::takes_convolution(stream, op, convolution)?;

@@ -6,9 +6,9 @@ use fireclay_core::program::class_of;
 use fireclay_core::{DType, Device, Result};
 use fireclay_cpu::conv::Conv2dShape;
 use fireclay_cpu::program::Program;
+use fireclay_cuda::Gpu;
 use fireclay_cuda::pointwise::Pointwise;
-use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Pass};
-use fireclay_cuda::{Argument, Gpu};
+use fireclay_cuda::vendor::{self, Convolution, Pass};
 
 use super::binary::Add;
 use crate::cuda_call::CudaCall;
@@ -70,25 +70,10 @@ pub(super) fn computes(
     pass: Pass,
     shapes: &(Conv2dShape, [usize; 2]),
 ) -> Result<bool> {
-    let place = |argument: Argument<'static>| match argument {
-        Argument::Address(address) => address,
-        _ => 0,
-    };
-    let [first, second, written] = [call.input(0), call.input(1), call.output(0)].map(place);
-    let [input, weight, output] = match pass {
-        Pass::Output => [first, second, written],
-        Pass::InputGrad => [written, first, second],
-        Pass::WeightGrad => [first, written, second],
-    };
-    let operands = ConvOperands {
-        input,
-        weight,
-        output,
-    };
     let convolution = described(pass, shapes, call.dtype(0));
     let is_promised = call.dtype(0).is_half();
     // SAFETY: the op's rule saw to it that the operands have these sizes; the door brought them into one piece each.
-    let taken = unsafe { call.convolution_by_vendor(&convolution, operands, is_promised) }?;
+    let taken = unsafe { call.convolution_by_vendor(&convolution, is_promised) }?;
     if taken && call.inputs() > 2 {
         // One number for each channel of the output.
         let bias = call.layout(2).unsqueeze(1).unsqueeze(2);
