@@ -100,16 +100,15 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let folder = RunFolder::open(&out, resume, material.files())?;
     let mut timings = folder.timings(session.epochs());
     drop(saved);
-    if resume.is_some() {
-        // What a run that was cut off right after its checkpoint has not written; all of it in another folder.
+    if resume.is_some() && !session.epochs().is_empty() {
+        // What a run that was cut off right after its checkpoint has not written; of one that has ended all, for another folder.
         if session.epochs().len() >= session.settings().epochs {
             save(&session, &folder, &timings)?;
-        }
-        if !session.epochs().is_empty() {
+        } else {
             folder.keep_previous_run()?;
             folder.write_metrics(session.epochs(), &timings)?;
-            material.resumed(&session, &folder)?;
         }
+        material.resumed(&session, &folder)?;
     }
 
     let mut report = Report::begin(&session, material, &folder);
