@@ -30,12 +30,12 @@ pub fn tolerance(op: &str, dtype: DType) -> Option<Tolerance> {
     };
     match op {
         "conv2d" => Some(of_other_order),
-        "matmul" | "dot" | "linear" | "addmm" | "baddbmm" | "addmv"
-            if preferred_blas_library(None).is_ok_and(|library| library != BlasLibrary::Own) =>
-        {
-            Some(of_other_order)
+        "matmul" | "dot" | "linear" | "addmm" | "baddbmm" | "addmv" => {
+            match preferred_blas_library(None) {
+                Ok(BlasLibrary::CublasLt) => Some(of_other_order),
+                _ => of_sixteen_bits(dtype),
+            }
         }
-        "matmul" | "dot" | "linear" | "addmm" | "baddbmm" | "addmv" => of_sixteen_bits(dtype),
         _ => None,
     }
 }
