@@ -8,46 +8,25 @@ use fireclay_core::philox;
 use fireclay_core::pointwise::{Class, Pointwise};
 use fireclay_core::trace::{Kind, Node, Operation, Trace, trace};
 
-struct Exp;
-impl Pointwise<1> for Exp {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::exp(x)]
-    }
+/// Functions of one number, by the names that their traces have here.
+macro_rules! functions_of_one {
+    ($($name:ident = $function:path;)*) => {$(
+        struct $name;
+        impl Pointwise<1> for $name {
+            fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+                [$function(x)]
+            }
+        }
+    )*};
 }
 
-struct Log;
-impl Pointwise<1> for Log {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::log(x)]
-    }
-}
-
-struct Relu;
-impl Pointwise<1> for Relu {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::relu(x)]
-    }
-}
-
-struct Gelu;
-impl Pointwise<1> for Gelu {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::gelu(x)]
-    }
-}
-
-struct GeluTanh;
-impl Pointwise<1> for GeluTanh {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::gelu_tanh(x)]
-    }
-}
-
-struct Silu;
-impl Pointwise<1> for Silu {
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::silu(x)]
-    }
+functions_of_one! {
+    Exp = math::exp;
+    Log = math::log;
+    Relu = math::relu;
+    Gelu = math::gelu;
+    GeluTanh = math::gelu_tanh;
+    Silu = math::silu;
 }
 
 struct BoxMuller;
