@@ -139,10 +139,7 @@ fn a_run_of_a_gpu_goes_on_on_the_cpu_as_it_would_have_there() {
     succeed(train(&text, &whole, &format!("{settings} --device cpu")));
     let mut run = Running::start(train(&text, &out, &format!("{settings} --device cuda:1")));
     run.wait_for("epoch  1/2");
-    let kill = Command::new("kill").args(["-INT", &run.id()]).status();
-    assert!(kill.unwrap().success());
-    let (status, said) = run.end();
-    assert_eq!(status.code(), Some(130), "{said}");
+    run.interrupt();
     let checkpoint = out.join("model.safetensors");
     let flags = format!("--device cpu --resume {}", checkpoint.display());
     let (_, said) = succeed(train(&text, &out, &flags));

@@ -80,11 +80,7 @@ fn a_run_interrupted_on_a_gpu_goes_on_elsewhere_to_the_same_bits() {
         &format!("{settings} --device cuda:1"),
     ));
     run.wait_for("epoch  1/4");
-    let pid = run.id();
-    let kill = Command::new("kill").args(["-INT", &pid]).status();
-    assert!(kill.unwrap().success());
-    let (status, said) = run.end();
-    assert_eq!(status.code(), Some(130), "{said}");
+    let said = run.interrupt();
     let checkpoint = out("parts").join("model.safetensors");
     let hint = format!("fireclay train digits --resume {}", checkpoint.display());
     assert!(said.contains(&hint), "{said}");

@@ -5,7 +5,6 @@ mod command;
 use std::fs;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::Command;
 
 use command::{Running, fireclay, succeed, train, write_digits};
 use serde_json::Value;
@@ -146,11 +145,7 @@ fn interrupted_and_killed_runs_go_on_to_the_same_bits() {
             &format!("{settings} --workers 2"),
         ));
         run.wait_for("epoch  1/4");
-        let kill = Command::new("kill").args(["-INT", &run.id()]).status();
-        assert!(kill.unwrap().success());
-        let (status, said) = run.end();
-        assert_eq!(status.code(), Some(130), "{said}");
-        said
+        run.interrupt()
     };
     let mut tries = std::iter::repeat_with(interrupted).take(5);
     let said = tries

@@ -101,9 +101,14 @@ impl Running {
         Running { child, stderr }
     }
 
-    /// The number of its process.
-    pub(crate) fn id(&self) -> String {
-        self.child.id().to_string()
+    /// Presses Ctrl-C: the child must end as one that was interrupted. Gives the rest of what it says.
+    pub(crate) fn interrupt(self) -> String {
+        let process = self.child.id().to_string();
+        let kill = Command::new("kill").args(["-INT", &process]).status();
+        assert!(kill.unwrap().success());
+        let (status, said) = self.end();
+        assert_eq!(status.code(), Some(130), "{said}");
+        said
     }
 
     /// Kills it.
