@@ -94,3 +94,43 @@ pub fn for_each_place(
         }
     }
 }
+
+/// The rows of the middle dimension of `x`, `[outer, size, inner]`, in reverse order.
+///
+/// # Panics
+/// If a slice has another length than the sizes say.
+pub fn flip_rows<T: Copy + Send + Sync>(x: &[T], [outer, size, inner]: [usize; 3], out: &mut [T]) {
+    assert!(x.len() == outer * size * inner && out.len() == x.len());
+    if x.is_empty() {
+        return;
+    }
+    let block = size * inner;
+    let out = Parts::new(out);
+    if inner == 1 {
+        // Long rows are shared among tasks, short ones come several to a task.
+        let width = size.min(TASK);
+        let (pieces, rows) = (size.div_ceil(width), (TASK / size).max(1));
+        let groups = outer.div_ceil(rows);
+        parallel::run(groups * pieces, |task| {
+            let (group, start) = (task / pieces, task % pieces * width);
+            let width = width.min(size - start);
+            for row in group * rows..((group + 1) * rows).min(outer) {
+                let from = &x[row * block + size - start - width..][..width];
+                // SAFETY: each piece of a row of the output belongs to one task.
+                let out = unsafe { out.part(row * block + start, width) };
+                for (out, &x) in out.iter_mut().zip(from.iter().rev()) {
+                    *out = x;
+                }
+            }
+        });
+        return;
+    }
+    parallel::for_ranges(outer * size, (TASK / inner).max(1), |range| {
+        for row in range {
+            let from = row / size * size + (size - 1 - row % size);
+            // SAFETY: each row of the output belongs to one task.
+            let out = unsafe { out.part(row * inner, inner) };
+            out.copy_from_slice(&x[from * inner..][..inner]);
+        }
+    });
+}

@@ -41,6 +41,7 @@ pub use ops::{
     norm::BatchNorm,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
+    shape::Indexing,
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use precision::{

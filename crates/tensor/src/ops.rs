@@ -7,6 +7,7 @@ pub mod conv;
 pub(crate) mod conv_vendor;
 pub mod copy;
 pub mod fill;
+pub mod flip;
 pub(crate) mod float;
 pub mod index;
 pub mod interpolate;
@@ -22,6 +23,7 @@ pub(crate) mod row;
 pub(crate) mod row_kernels;
 pub mod scan;
 pub mod scatter;
+pub mod shape;
 pub mod softmax;
 pub mod sort;
 pub mod unary;
@@ -46,6 +48,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         conv::ops(),
         copy::ops(),
         fill::ops(),
+        flip::ops(),
         index::ops(),
         interpolate::ops(),
         loss::ops(),
