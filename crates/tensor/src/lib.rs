@@ -39,6 +39,7 @@ pub use ops::{
     loss::{CrossEntropy, Reduction},
     matmul::{Activation, LinearEpilogue},
     norm::BatchNorm,
+    pad::Pad,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
     shape::Indexing,

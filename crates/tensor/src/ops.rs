@@ -6,15 +6,18 @@ pub mod binary;
 pub mod conv;
 pub(crate) mod conv_vendor;
 pub mod copy;
+pub mod diagonal;
 pub mod fill;
 pub mod flip;
 pub(crate) mod float;
 pub mod index;
 pub mod interpolate;
 pub mod loss;
+pub mod masked;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod norm_cuda;
+pub mod pad;
 pub mod pool;
 pub mod random;
 pub mod recurrent;
@@ -54,6 +57,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         loss::ops(),
         matmul::ops(),
         norm::ops(),
+        pad::ops(),
         pool::ops(),
         random::ops(),
         recurrent::ops(),
