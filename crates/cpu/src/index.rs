@@ -69,6 +69,36 @@ pub fn add_rows<T: Float>(
     });
 }
 
+/// `out[o][indices[i]] = rows[o][i]`, in order: of several rows for one place the last. `out` is `[outer, size, inner]`.
+///
+/// # Panics
+/// As [`select_rows`].
+pub fn put_rows<T: Copy + Send + Sync>(
+    rows: &[T],
+    indices: &[i64],
+    [outer, size, inner]: [usize; 3],
+    out: &mut [T],
+) {
+    assert!(out.len() == outer * size * inner && rows.len() == outer * indices.len() * inner);
+    if out.is_empty() || rows.is_empty() {
+        return;
+    }
+    let blocks = out
+        .chunks_mut(size * inner)
+        .zip(rows.chunks(indices.len() * inner));
+    for (out, rows) in blocks {
+        if inner == 1 {
+            for (&index, &row) in indices.iter().zip(rows) {
+                out[index as usize] = row;
+            }
+            continue;
+        }
+        for (&index, row) in indices.iter().zip(rows.chunks(inner)) {
+            out[index as usize * inner..][..inner].copy_from_slice(row);
+        }
+    }
+}
+
 /// Calls `visit(at, place)` for each element of an index tensor of `shape`, in order: its flat place `at`, and the place that
 /// it names in a tensor of these strides, where the coordinate of `dim` is replaced by the index.
 pub fn for_each_place(

@@ -11,6 +11,7 @@ pub mod fill;
 pub mod flip;
 pub(crate) mod float;
 pub mod index;
+pub mod index_put;
 pub mod interpolate;
 pub mod loss;
 pub mod masked;
@@ -53,6 +54,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         fill::ops(),
         flip::ops(),
         index::ops(),
+        index_put::ops(),
         interpolate::ops(),
         loss::ops(),
         matmul::ops(),
