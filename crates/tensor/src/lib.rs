@@ -43,6 +43,7 @@ pub use ops::{
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
     shape::Indexing,
+    subscript::{Ellipsis, Every, Index, IndexNumber, Indices, NewDim},
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use precision::{

@@ -30,6 +30,7 @@ pub mod scatter;
 pub mod shape;
 pub mod softmax;
 pub mod sort;
+pub mod subscript;
 pub mod unary;
 pub mod view;
 

@@ -11,6 +11,7 @@ use super::index::{
 };
 use super::masked::{coordinates, true_places};
 use super::scatter::{put_runs, same_dtype};
+use super::subscript::without_leading;
 use super::view::View;
 use crate::autograd::Backward;
 use crate::cuda_call::CudaCall;
@@ -415,6 +416,13 @@ impl Tensor {
                 .with_operands(|| vec![self.operand("self"), values.operand("values")]));
         }
         look("index_put", self, indices)?.written("index_put", values, accumulate)
+    }
+
+    /// As [`index_put`](Tensor::index_put) for [`set`](Tensor::set): leading dimensions of size 1 that the value has too many are dropped.
+    #[track_caller]
+    pub(super) fn with_values(&self, indices: &[Option<Tensor>], value: &Tensor) -> Result<Tensor> {
+        let looked = look("set", self, indices)?;
+        looked.written("set", &without_leading(value, &looked.result)?, false)
     }
 
     /// This tensor with rows of `source` at `indices` of `dim` (`torch.index_copy`). Deterministic: of equal indices the last counts.
