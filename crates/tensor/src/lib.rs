@@ -42,6 +42,7 @@ pub use ops::{
     pad::Pad,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
+    search::{Unique, UniqueOptions},
     shape::Indexing,
     subscript::{Ellipsis, Every, Index, IndexNumber, Indices, NewDim},
 };

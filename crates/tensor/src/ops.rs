@@ -27,6 +27,7 @@ pub(crate) mod row;
 pub(crate) mod row_kernels;
 pub mod scan;
 pub mod scatter;
+pub mod search;
 pub mod shape;
 pub mod softmax;
 pub mod sort;
@@ -67,6 +68,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         reduce::ops(),
         scan::ops(),
         scatter::ops(),
+        search::ops(),
         softmax::ops(),
         sort::ops(),
         view::ops(),
