@@ -164,3 +164,59 @@ pub fn flip_rows<T: Copy + Send + Sync>(x: &[T], [outer, size, inner]: [usize; 3
         }
     });
 }
+
+/// Keeps the larger of both; NaN if one is.
+#[inline(always)]
+pub fn keep_larger<T: Copy + PartialOrd>(kept: &mut T, other: T) {
+    if other > *kept || is_nan(other) {
+        *kept = other;
+    }
+}
+
+/// Keeps the smaller of both; NaN if one is.
+#[inline(always)]
+pub fn keep_smaller<T: Copy + PartialOrd>(kept: &mut T, other: T) {
+    if other < *kept || is_nan(other) {
+        *kept = other;
+    }
+}
+
+#[inline(always)]
+fn is_nan<T: PartialOrd>(x: T) -> bool {
+    x.partial_cmp(&x).is_none()
+}
+
+/// A number with a product; that of whole numbers wraps around.
+pub trait Product: Copy {
+    /// `self * other`.
+    #[must_use]
+    fn times(self, other: Self) -> Self;
+}
+
+macro_rules! products {
+    ($($T:ty, $a:ident, $b:ident => $product:expr);* $(;)?) => {
+        $(impl Product for $T {
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                let ($a, $b) = (self, other);
+                $product
+            }
+        })*
+    };
+}
+
+products! {
+    f32, a, b => a * b;
+    f64, a, b => a * b;
+    i64, a, b => a.wrapping_mul(b);
+    i32, a, b => a.wrapping_mul(b);
+    i16, a, b => a.wrapping_mul(b);
+    i8, a, b => a.wrapping_mul(b);
+    u8, a, b => a.wrapping_mul(b);
+}
+
+/// Multiplies by another number.
+#[inline(always)]
+pub fn multiply<T: Product>(product: &mut T, other: T) {
+    *product = product.times(other);
+}

@@ -42,6 +42,7 @@ pub use ops::{
     pad::Pad,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
+    scatter_reduce::ScatterReduce,
     search::{Unique, UniqueOptions},
     shape::Indexing,
     subscript::{Ellipsis, Every, Index, IndexNumber, Indices, NewDim},

@@ -27,6 +27,7 @@ pub(crate) mod row;
 pub(crate) mod row_kernels;
 pub mod scan;
 pub mod scatter;
+pub mod scatter_reduce;
 pub mod search;
 pub mod shape;
 pub mod softmax;
@@ -68,6 +69,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         reduce::ops(),
         scan::ops(),
         scatter::ops(),
+        scatter_reduce::ops(),
         search::ops(),
         softmax::ops(),
         sort::ops(),

@@ -257,7 +257,7 @@ impl Op for Scatter {
     }
 }
 
-fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()> {
+pub(super) fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()> {
     if index == source {
         return Ok(());
     }
@@ -324,7 +324,7 @@ impl Tensor {
 
     /// The elements that have an index: a source of scattered elements may be larger than the indices.
     #[track_caller]
-    fn cut_to(&self, shape: &Shape) -> Result<Tensor> {
+    pub(super) fn cut_to(&self, shape: &Shape) -> Result<Tensor> {
         let mut cut = self.clone();
         if self.ndim() == shape.ndim() {
             for (dim, &size) in shape.iter().enumerate() {
