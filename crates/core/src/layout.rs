@@ -140,6 +140,18 @@ impl Layout {
         }
     }
 
+    /// A layout of `shape`, of 4 or 5 dimensions, whose second dimension, the channels, is innermost in memory; None for others.
+    pub fn channels_last(shape: &Shape) -> Option<Layout> {
+        let ndim = shape.ndim();
+        if !(4..=5).contains(&ndim) {
+            return None;
+        }
+        let moved: Dims = std::iter::once(0).chain(2..ndim).chain([1]).collect();
+        let back: Dims = [0, ndim - 1].into_iter().chain(1..ndim - 1).collect();
+        let moved: Shape = moved.iter().map(|&dim| shape[dim]).collect();
+        Some(Layout::contiguous(moved).permute(&back))
+    }
+
     /// Swaps two dimensions.
     pub fn transpose(&self, dim0: usize, dim1: usize) -> Layout {
         let mut layout = self.clone();

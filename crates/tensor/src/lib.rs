@@ -35,6 +35,7 @@ pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, O
 pub use ops::{
     attention::Attention,
     conv::Conv2dOptions,
+    copy::MemoryFormat,
     interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
     matmul::{Activation, LinearEpilogue},
