@@ -6,7 +6,7 @@
 use fireclay_core::{DType, Error, Result, Scalar, Shape};
 
 use super::binary::Where;
-use crate::autograd::{self, is_grad_enabled};
+use crate::autograd;
 use crate::formula::Formula;
 use crate::function::{Arg, eager_into};
 use crate::tensor::Tensor;
@@ -288,7 +288,8 @@ impl Tensor {
         }
     }
 
-    /// Writes what `make` makes of this tensor over it: the in-place form of an op that gives a new tensor.
+    /// Writes what `make` makes of this tensor over it: the in-place form of an op that gives a new tensor. An op that saves this
+    /// tensor for backward must be given a copy.
     #[track_caller]
     pub(crate) fn rewritten(
         &self,
@@ -297,11 +298,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
         autograd::check_in_place(op, self, &[]).map_err(context)?;
-        // What the op saves of this tensor must be what it was.
-        let result = match is_grad_enabled() && self.requires_grad() {
-            true => make(&self.copy()?)?,
-            false => make(self)?,
-        };
+        let result = make(self)?;
         if result.shape() != self.shape() {
             let what = format!(
                 "the result has shape {}, the tensor written to has {}",

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::index::{as_indices, check_gather, check_indices, match_number};
 use super::scatter::{one_index_each, same_dtype};
-use crate::autograd::{Backward, no_grad};
+use crate::autograd::{Backward, is_grad_enabled, no_grad};
 use crate::cuda_call::CudaCall;
 use crate::dispatch;
 use crate::formula::Formula;
@@ -354,6 +354,8 @@ impl Tensor {
         include_self: bool,
     ) -> Result<Tensor> {
         self.rewritten("scatter_reduce_", |x| {
+            let is_saved = is_grad_enabled() && (x.requires_grad() || source.requires_grad());
+            let x = if is_saved { x.copy()? } else { x.clone() };
             x.scatter_reduce(dim, indices, source, reduce, include_self)
         })
     }
