@@ -223,6 +223,10 @@ impl Tensor {
     #[track_caller]
     fn padded_by(&self, value: Scalar, sides: &[[usize; 2]]) -> Result<Tensor> {
         let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
+        if !self.dtype().is_computable() {
+            let what = format!("{} is stored only, no op computes with it", self.dtype());
+            return Err(context(Error::dtype("pad", what)));
+        }
         if !value.fits(self.dtype()) {
             let what = format!("{value} is beyond the numbers of {}", self.dtype());
             return Err(context(Error::argument("pad", what)));
