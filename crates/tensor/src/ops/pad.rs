@@ -152,9 +152,8 @@ impl Tensor {
         }
         let padded = pad.len() / 2;
         let is_constant = matches!(mode, Pad::Constant(_));
-        if !is_constant
-            && !(padded > 0 && padded <= 3 && [padded + 1, padded + 2].contains(&self.ndim()))
-        {
+        let takes = |ndim: usize| [padded + 1, padded + 2].contains(&ndim);
+        if !is_constant && (padded == 0 || padded > 3 || !takes(self.ndim())) {
             let what = format!(
                 "padding of {padded} dimensions by anything but a constant takes tensors of {} or {} dimensions, and at most 3 \
                  are padded, got {}",
