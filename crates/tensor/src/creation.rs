@@ -230,14 +230,18 @@ impl Tensor {
     fn from_rule<T: Element>(
         numel: usize,
         device: impl DeviceOrDefault,
-        rule: impl Fn(usize) -> T,
+        rule: impl Fn(usize) -> T + Sync,
     ) -> Result<Tensor> {
         let tensor = Tensor::empty(&[numel], T::DTYPE, device)?;
         storage::fill_with(&tensor.0.storage, |elements: &mut [T]| {
-            let places = elements.iter_mut().enumerate();
-            places.for_each(|(index, element)| *element = rule(index));
+            fireclay_cpu::index::fill_by(elements, rule);
         })?;
         Ok(tensor)
+    }
+
+    /// Lets `write` change a fresh tensor of i64 on the host.
+    pub(crate) fn write_whole(&self, write: impl FnOnce(&mut [i64])) -> Result<()> {
+        storage::fill_with(&self.0.storage, write)
     }
 
     /// `start`, `start + step`, ... below `end`, as `dtype` (`torch.arange(dtype=)`). Whole dtypes count with start and step cut to
@@ -277,7 +281,7 @@ impl Tensor {
         count: usize,
         dtype: DType,
         device: impl DeviceOrDefault,
-        rule: impl Fn(usize) -> f64,
+        rule: impl Fn(usize) -> f64 + Sync,
     ) -> Result<Tensor> {
         match dtype {
             DType::F32 => Tensor::from_rule(count, device, |index| rule(index) as f32),
@@ -366,7 +370,7 @@ impl Tensor {
         let full =
             (columns as i128 - offset as i128 - 1).clamp(first as i128, rows as i128) as usize;
         let parts = [first..full, full..rows];
-        Tensor::triangle("tril_indices", parts, |row| 0..end(row), device)
+        Tensor::places_of_triangle("tril_indices", parts, |row| 0..end(row), device)
     }
 
     /// The row and column of each place above diagonal `offset` of a matrix and on it, in order, as two rows, i64
@@ -382,12 +386,12 @@ impl Tensor {
         let last = (columns as i128 - offset as i128).clamp(0, rows as i128) as usize;
         let full = (-(offset as i128)).clamp(0, last as i128) as usize;
         let parts = [0..full, full..last];
-        Tensor::triangle("triu_indices", parts, |row| start(row)..columns, device)
+        Tensor::places_of_triangle("triu_indices", parts, |row| start(row)..columns, device)
     }
 
     /// The places of rows in two parts, in each of which the widths of rows make equal steps.
     #[track_caller]
-    fn triangle(
+    fn places_of_triangle(
         op: &'static str,
         parts: [Range<usize>; 2],
         columns: impl Fn(usize) -> Range<usize>,
@@ -425,7 +429,7 @@ impl Tensor {
 }
 
 /// `steps` numbers from `start` to `end`: from both ends towards the middle, so that the last number is `end` to the bit.
-fn evenly(start: f64, end: f64, steps: usize) -> impl Fn(usize) -> f64 {
+fn evenly(start: f64, end: f64, steps: usize) -> impl Fn(usize) -> f64 + Sync {
     let step = if steps > 1 {
         (end - start) / (steps - 1) as f64
     } else {

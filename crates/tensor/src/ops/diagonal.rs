@@ -1,11 +1,16 @@
 //! Diagonals and triangles: `diagonal`, `diag`, `diag_embed`, `tril`, `triu`, `fill_diagonal_`, and windows: `unfold`.
 
 use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use smallvec::smallvec;
 
+use super::index::match_number;
 use super::shape::distinct_dims;
 use super::view::View;
+use crate::autograd::Backward;
 use crate::dispatch;
 use crate::function::Arg;
+use crate::op::{Grads, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// Where diagonal `offset` of a matrix begins, and its length.
@@ -20,6 +25,55 @@ fn diagonal_of([rows, columns]: [usize; 2], offset: isize) -> ([usize; 2], usize
         0 => ([0, 0], 0),
         _ => (start, length),
     }
+}
+
+/// Matrices, the last two dimensions, with zeros above a diagonal, or below it; on the CPU. Input: the matrices.
+#[derive(Clone, Copy, Debug)]
+struct Triangle {
+    /// How far right of the main diagonal the last kept one lies, or the first if `upper`.
+    diagonal: isize,
+    upper: bool,
+}
+
+impl Op for Triangle {
+    fn name(&self) -> &'static str {
+        if self.upper { "triu" } else { "tril" }
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        Ok(smallvec![OutputMeta::contiguous(
+            inputs[0].shape().clone(),
+            inputs[0].dtype
+        )])
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let shape = call.layout(0).shape();
+        let sizes = [shape[shape.ndim() - 2], shape[shape.ndim() - 1]];
+        // Of an upper triangle the diagonal below is the last that is cut.
+        let last = match self.upper {
+            true => self.diagonal.saturating_sub(1),
+            false => self.diagonal,
+        };
+        match_number!(self.name(), call.dtype(0), T => {
+            fireclay_cpu::index::triangle::<T>(call.input(0), sizes, last, self.upper, call.output(0));
+        });
+        Ok(())
+    }
+
+    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let grad = context.grad_output();
+        Ok(smallvec![Some(match self.upper {
+            true => grad.triu(self.diagonal)?,
+            false => grad.tril(self.diagonal)?,
+        })])
+    }
+}
+
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    let triangle = |upper| Triangle { diagonal: 0, upper };
+    vec![Box::new(triangle(false)), Box::new(triangle(true))]
 }
 
 impl Tensor {
@@ -80,43 +134,50 @@ impl Tensor {
         }
     }
 
-    /// Whether each element of the last two dimensions is below diagonal `diagonal`, or on it.
     #[track_caller]
-    fn lower(&self, op: &'static str, diagonal: isize) -> Result<Tensor> {
+    fn triangle(&self, op: Triangle) -> Result<Tensor> {
         let [.., rows, columns] = self.shape()[..] else {
             let what = format!("expected at least 2 dimensions, got {}", self.shape());
-            return Err(Error::shape(op, what).with_operands(|| vec![self.operand("self")]));
+            return Err(Error::shape(op.name(), what).with_operands(|| vec![self.operand("self")]));
         };
+        if self.device().is_cpu() || !self.dtype().is_computable() {
+            return dispatch::call_one(op, &[self]);
+        }
         // Beyond the matrix all diagonals are alike.
-        let diagonal = (diagonal as i64).clamp(-(rows as i64), columns as i64);
-        let rows = Tensor::arange(diagonal, diagonal + rows as i64, 1i64, self.device())?;
+        let behind = (op.diagonal as i64).clamp(-(rows as i64), columns as i64 + 1);
+        let rows = Tensor::arange(behind, behind + rows as i64, 1i64, self.device())?;
         let columns = Tensor::arange(0i64, columns as i64, 1i64, self.device())?;
-        columns.le(&rows.unsqueeze(1)?)
+        let rows = rows.unsqueeze(1)?;
+        match op.upper {
+            true => columns.ge(&rows)?.where_(self, false),
+            false => columns.le(&rows)?.where_(self, false),
+        }
     }
 
     /// The elements of the last two dimensions below diagonal `diagonal` and on it, 0 above (`torch.tril`).
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Result<Tensor> {
-        self.lower("tril", diagonal)?.where_(self, false)
+        let upper = false;
+        self.triangle(Triangle { diagonal, upper })
     }
 
     /// The elements of the last two dimensions above diagonal `diagonal` and on it, 0 below (`torch.triu`).
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Result<Tensor> {
-        self.lower("triu", diagonal.saturating_sub(1))?
-            .where_(false, self)
+        let upper = true;
+        self.triangle(Triangle { diagonal, upper })
     }
 
     /// Keeps what [`tril`](Tensor::tril) keeps, in place (`Tensor.tril_`).
     #[track_caller]
     pub fn tril_(&self, diagonal: isize) -> Result<Tensor> {
-        self.masked_fill_(&self.lower("tril_", diagonal)?.logical_not()?, false)
+        self.rewritten("tril_", |x| x.tril(diagonal))
     }
 
     /// Keeps what [`triu`](Tensor::triu) keeps, in place (`Tensor.triu_`).
     #[track_caller]
     pub fn triu_(&self, diagonal: isize) -> Result<Tensor> {
-        self.masked_fill_(&self.lower("triu_", diagonal.saturating_sub(1))?, false)
+        self.rewritten("triu_", |x| x.triu(diagonal))
     }
 
     /// Writes `value` on the main diagonal (`Tensor.fill_diagonal_`): where all indices are equal. Of more than two dimensions all

@@ -49,15 +49,17 @@ impl Op for IndexPlaces {
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let indices = call.input::<i64>(call.inputs() - 1);
         let before = (call.inputs() > 1).then(|| call.input::<i64>(0));
-        let size = self.size as i64;
-        for (at, out) in call.output::<i64>(0).iter_mut().enumerate() {
-            let index = indices[at];
-            if index < -size || index >= size {
-                return Err(out_of_range(self.name, index, at, self.dim, self.size));
-            }
-            let wrapped = if index < 0 { index + size } else { index };
-            *out = before.map_or(0, |before| before[at] * size) + wrapped;
+        let least = -(self.size as i64);
+        if let Some(at) = fireclay_cpu::index::first_outside(indices, least, self.size) {
+            return Err(out_of_range(
+                self.name,
+                indices[at],
+                at,
+                self.dim,
+                self.size,
+            ));
         }
+        fireclay_cpu::index::places(before, indices, self.size, call.output(0));
         Ok(())
     }
 
@@ -105,7 +107,7 @@ impl Op for PutRows {
         check_indices(self.name(), places, 0, sizes[1])?;
         match_number!(self.name(), call.dtype(0), T => {
             let out = call.output::<T>(0);
-            out.copy_from_slice(call.input::<T>(0));
+            fireclay_cpu::index::copy(call.input::<T>(0), out);
             fireclay_cpu::index::put_rows::<T>(call.input(2), places, sizes, out);
         });
         Ok(())
@@ -228,7 +230,7 @@ fn look(op: &'static str, x: &Tensor, indices: &[Option<Tensor>]) -> Result<Look
             );
             return Err(context(Error::argument(op, what)));
         }
-        let places = true_places(op, index)?;
+        let places = true_places(index)?;
         dims.extend(dim..dim + index.ndim());
         match alone {
             true => flat = Some(places),

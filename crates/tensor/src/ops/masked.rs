@@ -4,11 +4,15 @@
 //! (counted as a read). `masked_fill` and, on a device, `masked_scatter` don't need to know.
 
 use fireclay_core::{DType, Error, Result, Scalar, Shape};
+use smallvec::smallvec;
 
 use super::binary::Where;
 use crate::autograd;
+use crate::dispatch;
 use crate::formula::Formula;
 use crate::function::{Arg, eager_into};
+use crate::op::{KernelInputs, Meta, Op, OutputMeta, OutputMetas};
+use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
 /// A number as one of `dtype`'s kind, so that it doesn't change the dtype of what it is combined with.
@@ -62,22 +66,73 @@ pub(super) fn room(op: &'static str, count: Option<usize>) -> Result<Vec<i64>> {
     }
 }
 
-/// The places, in order, of what is true in the mask, as the host sees them.
-fn places_on_host(op: &'static str, mask: &Tensor) -> Result<Vec<i64>> {
+/// The places, in order, of what is true in a mask, or their coordinates, a row each; on the CPU. Input: the mask, of which so many
+/// elements are true.
+#[derive(Clone, Copy, Debug)]
+struct NonZero {
+    count: usize,
+    coordinates: bool,
+}
+
+impl Op for NonZero {
+    fn name(&self) -> &'static str {
+        "nonzero"
+    }
+
+    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        let shape = match self.coordinates {
+            true => Shape::new(&[self.count, inputs[0].ndim()]),
+            false => Shape::new(&[self.count]),
+        };
+        Ok(smallvec![OutputMeta::contiguous(shape, DType::I64)])
+    }
+
+    fn cpu_inputs(&self) -> KernelInputs {
+        KernelInputs::Packed
+    }
+
+    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
+        let shape = call.layout(0).shape();
+        let shape = if self.coordinates {
+            &shape[..]
+        } else {
+            &[shape.numel()][..]
+        };
+        let found = fireclay_cpu::index::true_places(call.input::<u8>(0), shape, call.output(0));
+        match found {
+            true => Ok(()),
+            false => Err(Error::argument(
+                self.name(),
+                "the mask changed while it was read",
+            )),
+        }
+    }
+}
+
+/// One value of each op of this file.
+pub(super) fn ops() -> Vec<Box<dyn Op>> {
+    vec![Box::new(NonZero {
+        count: 0,
+        coordinates: false,
+    })]
+}
+
+/// How much of a mask on the host is true.
+fn count_on_host(mask: &Tensor) -> Result<usize> {
     let bytes = mask.to_bytes()?;
-    let count = bytes.iter().map(|&byte| usize::from(byte)).sum();
-    let mut places = room(op, Some(count))?;
-    let found = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
-    places.extend(found.map(|(place, _)| place as i64));
-    Ok(places)
+    Ok(bytes
+        .chunks(128)
+        .map(|bytes| usize::from(bytes.iter().sum::<u8>()))
+        .sum())
 }
 
 /// The places, in order, of what is true in the mask, whose elements are counted in order: i64, of one dimension.
 #[track_caller]
-pub(super) fn true_places(op: &'static str, mask: &Tensor) -> Result<Tensor> {
+pub(super) fn true_places(mask: &Tensor) -> Result<Tensor> {
     if mask.device().is_cpu() {
-        let places = places_on_host(op, mask)?;
-        return Tensor::from_slice(&places, &[places.len()], mask.device());
+        let count = count_on_host(mask)?;
+        let coordinates = false;
+        return dispatch::call_one(NonZero { count, coordinates }, &[mask]);
     }
     let mask = mask.reshape(&[-1])?;
     let count = mask.sum_all()?.to_vec::<i64>()?[0] as usize;
@@ -178,7 +233,7 @@ impl Tensor {
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         check_mask("masked_select", mask)?;
         let shape = common_shape("masked_select", self, mask)?;
-        let places = true_places("masked_select", &mask.expand_to(&shape)?)?;
+        let places = true_places(&mask.expand_to(&shape)?)?;
         self.expand_to(&shape)?
             .reshape(&[-1])?
             .index_select(0, &places)
@@ -213,7 +268,7 @@ impl Tensor {
         let flat = self.expand_to(&shape)?.reshape(&[-1])?;
         let (mask, source) = (mask.expand_to(&shape)?, source.reshape(&[-1])?);
         if source.numel() == 0 || mask.device().is_cpu() {
-            let places = true_places("masked_scatter", &mask)?;
+            let places = true_places(&mask)?;
             let count = places.numel();
             if count > source.numel() {
                 let what = format!(
@@ -246,17 +301,11 @@ impl Tensor {
     pub fn nonzero(&self) -> Result<Tensor> {
         let mask = self.as_mask("nonzero")?;
         if mask.device().is_cpu() {
-            let places = places_on_host("nonzero", &mask)?;
-            let (shape, ndim) = (self.shape(), self.ndim());
-            let mut rows = room("nonzero", places.len().checked_mul(ndim))?;
-            let strides = shape.contiguous_strides();
-            for &place in &places {
-                let dims = shape.iter().zip(&strides);
-                rows.extend(dims.map(|(&size, &stride)| place / stride as i64 % size as i64));
-            }
-            return Tensor::from_slice(&rows, &[places.len(), ndim], self.device());
+            let count = count_on_host(&mask)?;
+            let coordinates = true;
+            return dispatch::call_one(NonZero { count, coordinates }, &[&mask]);
         }
-        let places = true_places("nonzero", &mask)?;
+        let places = true_places(&mask)?;
         let columns = coordinates(&places, self.shape())?;
         match columns.is_empty() {
             true => Tensor::empty(&[places.numel(), 0], DType::I64, self.device()),
@@ -271,7 +320,7 @@ impl Tensor {
         if self.ndim() == 0 {
             return self.reshape(&[1])?.nonzero_tuple();
         }
-        let places = true_places("nonzero", &self.as_mask("nonzero")?)?;
+        let places = true_places(&self.as_mask("nonzero")?)?;
         coordinates(&places, self.shape())
     }
 

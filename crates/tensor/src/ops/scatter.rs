@@ -1,6 +1,7 @@
 //! Writing and adding at places that tensors of indices name: `scatter`, `scatter_add`.
 
 use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use fireclay_cpu::index::IndexRows;
 use fireclay_cuda::{Argument, DeviceBuffer};
 use smallvec::smallvec;
 
@@ -123,21 +124,27 @@ impl Op for ScatterAdd {
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
-        let index = call.layout(1).shape();
         let strides = self.shape.contiguous_strides();
+        let (size, rows) = (
+            self.shape[self.dim],
+            IndexRows {
+                shape: call.layout(1).shape(),
+                strides: &strides,
+                dim: self.dim,
+            },
+        );
         if call.dtype(0) == DType::I64 {
-            let (source, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            let out = call.output::<i64>(0);
             out.fill(0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| {
-                out[place] = out[place].wrapping_add(source[at]);
-            });
+            let add = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
+            fireclay_cpu::index::scatter(call.input(0), rows, size, indices, out, add);
             return Ok(());
         }
         match_float!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(0);
             let out = call.output::<T>(0);
             out.fill(0.0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| out[place] += source[at]);
+            let add = |sum: &mut T, x: T| *sum += x;
+            fireclay_cpu::index::scatter(call.input(0), rows, size, indices, out, add);
         });
         Ok(())
     }
@@ -216,10 +223,11 @@ impl Op for Scatter {
         let (x, index) = (call.layout(0), call.layout(1).shape());
         check_indices(self.name(), indices, self.dim, x.shape()[self.dim])?;
         match_number!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(2);
             let out = call.output::<T>(0);
-            out.copy_from_slice(call.input::<T>(0));
-            fireclay_cpu::index::for_each_place(index, x.strides(), self.dim, indices, |at, place| out[place] = source[at]);
+            fireclay_cpu::index::copy(call.input::<T>(0), out);
+            let rows = IndexRows { shape: index, strides: x.strides(), dim: self.dim };
+            let put = |place: &mut T, x: T| *place = x;
+            fireclay_cpu::index::scatter(call.input(2), rows, x.shape()[self.dim], indices, out, put);
         });
         Ok(())
     }

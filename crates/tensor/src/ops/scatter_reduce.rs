@@ -4,6 +4,7 @@
 //! one place combined in a tree; either way the order is fixed.
 
 use fireclay_core::{DType, Error, Result, Scalar, Shape, resolve_dim};
+use fireclay_cpu::index::{IndexRows, keep_larger, keep_smaller, multiply, scatter};
 use smallvec::smallvec;
 
 use super::index::{as_indices, check_gather, check_indices, match_number};
@@ -60,20 +61,14 @@ impl Op for CombinePlaces {
         let (x, index) = (call.layout(0), call.layout(1).shape());
         check_indices(self.name(), indices, self.dim, x.shape()[self.dim])?;
         match_number!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(2);
             let out = call.output::<T>(0);
-            out.copy_from_slice(call.input::<T>(0));
-            macro_rules! each {
-                ($combine:ident) => {
-                    fireclay_cpu::index::for_each_place(index, x.strides(), self.dim, indices, |at, place| {
-                        fireclay_cpu::index::$combine(&mut out[place], source[at]);
-                    })
-                };
-            }
+            fireclay_cpu::index::copy(call.input::<T>(0), out);
+            let (source, size) = (call.input::<T>(2), x.shape()[self.dim]);
+            let rows = IndexRows { shape: index, strides: x.strides(), dim: self.dim };
             match self.reduce {
-                ScatterReduce::Amax => each!(keep_larger),
-                ScatterReduce::Amin => each!(keep_smaller),
-                _ => each!(multiply),
+                ScatterReduce::Amax => scatter(source, rows, size, indices, out, keep_larger),
+                ScatterReduce::Amin => scatter(source, rows, size, indices, out, keep_smaller),
+                _ => scatter(source, rows, size, indices, out, multiply),
             }
         });
         Ok(())

@@ -248,6 +248,16 @@ impl Tensor {
         if numbers.numel() == 0 {
             return Ok(rows);
         }
+        let classes = count.unwrap_or(0);
+        if self.device().is_cpu() {
+            let ones = numbers.to_vec::<i64>()?;
+            rows.write_whole(|rows| {
+                for (row, &class) in rows.chunks_mut(classes.max(1)).zip(&ones) {
+                    row[class as usize] = 1;
+                }
+            })?;
+            return Ok(rows);
+        }
         let numbers = numbers.unsqueeze(-1)?;
         rows.scatter(-1, &numbers, &numbers.ones_like()?)
     }
@@ -294,6 +304,9 @@ impl Tensor {
     #[track_caller]
     pub fn unique_with(&self, options: UniqueOptions) -> Result<Unique> {
         let Some(dim) = options.dim else {
+            if let Some(unique) = self.unique_of_few(options)? {
+                return Ok(unique);
+            }
             let (sorted, order) = self.reshape(&[-1])?.detach().sort(0, false)?;
             return self.groups(&sorted, Some(&order), 0, options);
         };
@@ -308,6 +321,40 @@ impl Tensor {
         }
         let sorted = x.index_select(0, &order)?;
         self.groups(&sorted, Some(&order), dim, options)
+    }
+
+    /// What `unique_with` gives, by counting, if the elements are whole numbers on the host from a range about as large as there are
+    /// elements.
+    #[track_caller]
+    fn unique_of_few(&self, options: UniqueOptions) -> Result<Option<Unique>> {
+        if !self.device().is_cpu()
+            || !self.dtype().is_integer()
+            || self.numel() == 0
+            || !self.dtype().is_computable()
+        {
+            return Ok(None);
+        }
+        let [smallest, largest] = self.whole_range()?;
+        if largest.abs_diff(smallest) > 4 * self.numel() as u64 {
+            return Ok(None);
+        }
+        let numbers = self.to_dtype(DType::I64)?.reshape(&[-1])?.sub(smallest)?;
+        let counts = numbers.bincount(None, 0)?;
+        let begins = counts.ne(0i64)?;
+        let places = true_places(&begins)?;
+        let values = places.add(smallest)?.to_dtype(self.dtype())?;
+        let inverse = options.return_inverse.then(|| {
+            let group = begins.cumsum(0)?.sub(1i64)?;
+            group.index_select(0, &numbers)?.reshape_to(self.shape())
+        });
+        let counts = options
+            .return_counts
+            .then(|| counts.index_select(0, &places));
+        Ok(Some(Unique {
+            values,
+            inverse: inverse.transpose()?,
+            counts: counts.transpose()?,
+        }))
     }
 
     /// The elements, or the rows of a dimension, without those that equal the one before, and what else is asked for
@@ -359,7 +406,7 @@ impl Tensor {
         } else {
             first
         };
-        let starts = true_places("unique", &begins)?;
+        let starts = true_places(&begins)?;
         let values = rows.index_select(0, &starts)?;
         let values = match options.dim {
             None => values,
