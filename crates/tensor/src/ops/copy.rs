@@ -40,16 +40,7 @@ impl Op for Copy {
         let [input] = inputs else {
             unreachable!("copy has one input")
         };
-        if input.dtype != self.dtype && !(input.dtype.is_computable() && self.dtype.is_computable())
-        {
-            return Err(fireclay_core::Error::dtype(
-                "to",
-                format!(
-                    "no cast from {} to {}: stored-only dtypes can be copied and saved only",
-                    input.dtype, self.dtype
-                ),
-            ));
-        }
+        check_cast("to", input.dtype, self.dtype)?;
         let layout = if self.contiguous {
             Layout::contiguous(input.shape().clone())
         } else {
@@ -80,6 +71,16 @@ impl Op for Copy {
     }
 }
 
+/// Refuses casts of dtypes that are stored only.
+fn check_cast(op: &'static str, from: DType, to: DType) -> Result<()> {
+    if from == to || from.is_computable() && to.is_computable() {
+        return Ok(());
+    }
+    let what =
+        format!("no cast from {from} to {to}: stored-only dtypes can be copied and saved only");
+    Err(fireclay_core::Error::dtype(op, what))
+}
+
 /// Writes a tensor over the elements of another one.
 #[derive(Clone, Debug)]
 struct CopyInto {
@@ -93,6 +94,7 @@ impl Op for CopyInto {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        check_cast(self.name(), inputs[0].dtype, self.dtype)?;
         if inputs[0].layout.expand(&self.shape).is_none() {
             return Err(fireclay_core::Error::shape(
                 "copy_",

@@ -98,6 +98,10 @@ impl Tensor {
     #[track_caller]
     pub fn diag_embed(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Tensor> {
         let context = |error: Error| error.with_operands(|| vec![self.operand("self")]);
+        if !self.dtype().is_computable() {
+            let what = format!("{} is stored only, it has no zero", self.dtype());
+            return Err(context(Error::dtype("diag_embed", what)));
+        }
         let last = self.real_dim("diag_embed", -1)?;
         let dims = distinct_dims("diag_embed", &[dim1, dim2], self.ndim() + 1).map_err(context)?;
         let length = self.shape()[last];
