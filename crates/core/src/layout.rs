@@ -140,6 +140,18 @@ impl Layout {
         }
     }
 
+    /// A layout of `shape`, of 4 or 5 dimensions, whose second dimension, the channels, is innermost in memory; None for others.
+    pub fn channels_last(shape: &Shape) -> Option<Layout> {
+        let ndim = shape.ndim();
+        if !(4..=5).contains(&ndim) {
+            return None;
+        }
+        let moved: Dims = std::iter::once(0).chain(2..ndim).chain([1]).collect();
+        let back: Dims = [0, ndim - 1].into_iter().chain(1..ndim - 1).collect();
+        let moved: Shape = moved.iter().map(|&dim| shape[dim]).collect();
+        Some(Layout::contiguous(moved).permute(&back))
+    }
+
     /// Swaps two dimensions.
     pub fn transpose(&self, dim0: usize, dim1: usize) -> Layout {
         let mut layout = self.clone();
@@ -201,6 +213,36 @@ impl Layout {
     /// Removes dimension `dim`, whose size is 1.
     pub fn squeeze(&self, dim: usize) -> Layout {
         self.select(dim, 0)
+    }
+
+    /// `length` elements of the diagonal of dimensions `dims` that begins at `start`, as the last dimension in place of both.
+    pub fn diagonal(&self, dims: [usize; 2], start: [usize; 2], length: usize) -> Layout {
+        let mut layout = self.clone();
+        let [first, second] = dims;
+        layout.offset = self.moved(first, start[0]);
+        layout.offset = layout.moved(second, start[1]);
+        for dim in [first.max(second), first.min(second)] {
+            layout.shape.sizes_mut().remove(dim);
+            layout.strides.remove(dim);
+        }
+        let stride = self.strides[first].saturating_add(self.strides[second]);
+        layout.shape.sizes_mut().push(length);
+        layout.strides.push(stride);
+        layout
+    }
+
+    /// Windows of `size` elements of `dim`, `step` apart: `dim` counts them, a new last dimension their elements.
+    /// `size` is at most the dimension's.
+    pub fn unfold(&self, dim: usize, size: usize, step: usize) -> Layout {
+        let mut layout = self.clone();
+        let windows = (self.shape[dim] - size) / step + 1;
+        layout.shape.sizes_mut()[dim] = windows;
+        layout.shape.sizes_mut().push(size);
+        layout.strides.push(self.strides[dim]);
+        if windows > 1 {
+            layout.strides[dim] = self.strides[dim].saturating_mul(step);
+        }
+        layout
     }
 
     /// Repeats dimensions of size 1 without copying, to reach `shape`; None if it doesn't broadcast to it.

@@ -66,8 +66,12 @@ fn transposed_dim(grid: &Grid) -> Option<usize> {
     let last = grid.shape.len() - 1;
     let (source, sink) = (&grid.sources[0], &grid.sinks[0]);
     let dim = source.strides.iter().position(|&stride| stride == 1)?;
-    let pays =
-        dim != last && sink.strides[last] == 1 && grid.shape[dim] >= 8 && grid.shape[last] >= 8;
+    // One element for a whole row is faster written than gathered in blocks.
+    let pays = dim != last
+        && source.strides[last] != 0
+        && sink.strides[last] == 1
+        && grid.shape[dim] >= 8
+        && grid.shape[last] >= 8;
     pays.then_some(dim)
 }
 

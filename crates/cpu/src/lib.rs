@@ -22,6 +22,7 @@ pub mod program;
 pub mod random;
 pub mod reduce;
 pub mod scan;
+pub mod search;
 pub mod softmax;
 pub mod sort;
 pub(crate) mod vectorize;

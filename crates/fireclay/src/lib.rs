@@ -75,6 +75,24 @@
 //! # }
 //! ```
 //!
+//! # Indexing
+//!
+//! [`i`](Tensor::i) reads and [`set`](Tensor::set) writes what PyTorch's `x[..]` does, for the same expressions:
+//!
+//! ```
+//! use fireclay::prelude::*;
+//!
+//! # fn main() -> Result<()> {
+//! let x = Tensor::arange(0.0, 12.0, 1.0, "cpu")?.reshape(&[3, 4])?;
+//! assert_eq!(x.i((.., 1..3))?.shape()[..], [3, 2]); // x[:, 1:3]
+//! assert_eq!(x.i((-1, (..).every(2)))?.to_vec::<f32>()?, [8.0, 10.0]); // x[-1, ::2]
+//! assert_eq!(x.i((NewDim, Ellipsis, [0, 0]))?.shape()[..], [1, 3, 2]); // x[None, ..., [0, 0]]
+//! x.set(&x.gt(9.0)?, 0.0)?; // x[x > 9] = 0
+//! assert_eq!(x.i(2)?.to_vec::<f32>()?, [8.0, 9.0, 0.0, 0.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Devices
 //!
 //! A factory takes the device last: a [`Device`], its name, or `None` for the default device, which is the CPU until
@@ -111,10 +129,11 @@ pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_
 pub use fireclay_tensor::device::{check_available, default_device, set_default_device};
 pub use fireclay_tensor::{
     Activation, Attention, AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy,
-    DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, Float32MatmulPrecision,
-    Formula, Generator, HookHandle, IntoDevice, Layout, LinearEpilogue, Operand, Origin, Pool2d,
-    Reduction, Result, RngState, Scalar, Shape, StateDict, Tensor, ThreadDevices,
-    default_generator, dispatch, enable_grad, function, get_default_device,
+    DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Ellipsis, Error, Every,
+    Float32MatmulPrecision, Formula, Generator, HookHandle, Index, Indexing, Indices, IntoDevice,
+    Layout, LinearEpilogue, MemoryFormat, NewDim, Operand, Origin, Pad, Pool2d, Reduction, Result,
+    RngState, Scalar, ScatterReduce, Shape, StateDict, Tensor, ThreadDevices, Unique,
+    UniqueOptions, default_generator, dispatch, enable_grad, function, get_default_device,
     get_float32_matmul_precision, grad, grad_with, inference_mode, is_grad_enabled,
     is_inference_mode, manual_seed, no_grad, op, set_float32_matmul_precision, set_grad_enabled,
 };
@@ -171,5 +190,7 @@ pub mod prelude {
     pub use crate::data::{DataLoader, Dataset};
     pub use crate::nn::{Buffer, Module, ModuleExt, Parameter};
     pub use crate::optim::Optimizer;
-    pub use crate::{DType, Device, Error, Formula, Result, Tensor, no_grad};
+    pub use crate::{
+        DType, Device, Ellipsis, Error, Every, Formula, NewDim, Result, Tensor, no_grad,
+    };
 }

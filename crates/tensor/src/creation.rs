@@ -1,5 +1,7 @@
 //! Factories: tensors from numbers, slices and rules.
 
+use std::ops::Range;
+
 use fireclay_core::{
     DType, DeviceOrDefault, Element, Error, Layout, Origin, Result, Scalar, Shape,
 };
@@ -7,6 +9,7 @@ use fireclay_core::{
 use crate::device;
 use crate::dispatch;
 use crate::op::OutputMeta;
+use crate::ops::copy::MemoryFormat;
 use crate::storage;
 use crate::tensor::Tensor;
 
@@ -137,6 +140,56 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// `value` in this tensor's shape and on its device, as `dtype`, in memory as `format` says (`torch.full_like(dtype=,
+    /// memory_format=)`).
+    #[track_caller]
+    pub fn full_like_of(
+        &self,
+        value: impl Into<Scalar>,
+        dtype: DType,
+        format: MemoryFormat,
+    ) -> Result<Tensor> {
+        let layout = self.layout_in("full_like", format)?;
+        let meta = OutputMeta { layout, dtype };
+        let tensor = dispatch::empty(meta, self.device(), Origin::here())?;
+        tensor.fill_(value)?;
+        Ok(tensor)
+    }
+
+    /// Elements of unspecified value in this tensor's shape, dtype, device and order of dimensions in memory (`torch.empty_like`).
+    #[track_caller]
+    pub fn empty_like(&self) -> Result<Tensor> {
+        let meta = OutputMeta {
+            layout: self.layout().preserved(),
+            dtype: self.dtype(),
+        };
+        dispatch::empty(meta, self.device(), Origin::here())
+    }
+
+    /// `value` in another shape, in this tensor's dtype and on its device (`Tensor.new_full`).
+    #[track_caller]
+    pub fn new_full(&self, shape: &[usize], value: impl Into<Scalar>) -> Result<Tensor> {
+        Tensor::full_of(shape, value, self.dtype(), self.device())
+    }
+
+    /// Zeros in another shape, in this tensor's dtype and on its device (`Tensor.new_zeros`).
+    #[track_caller]
+    pub fn new_zeros(&self, shape: &[usize]) -> Result<Tensor> {
+        self.new_full(shape, 0i64)
+    }
+
+    /// Ones in another shape, in this tensor's dtype and on its device (`Tensor.new_ones`).
+    #[track_caller]
+    pub fn new_ones(&self, shape: &[usize]) -> Result<Tensor> {
+        self.new_full(shape, 1i64)
+    }
+
+    /// Unspecified values in another shape, in this tensor's dtype and on its device (`Tensor.new_empty`).
+    #[track_caller]
+    pub fn new_empty(&self, shape: &[usize]) -> Result<Tensor> {
+        Tensor::empty(shape, self.dtype(), self.device())
+    }
+
     /// `start`, `start + step`, ... below `end`: i64 if all are whole numbers, else f32 (`torch.arange`).
     #[track_caller]
     pub fn arange(
@@ -177,14 +230,71 @@ impl Tensor {
     fn from_rule<T: Element>(
         numel: usize,
         device: impl DeviceOrDefault,
-        rule: impl Fn(usize) -> T,
+        rule: impl Fn(usize) -> T + Sync,
     ) -> Result<Tensor> {
         let tensor = Tensor::empty(&[numel], T::DTYPE, device)?;
         storage::fill_with(&tensor.0.storage, |elements: &mut [T]| {
-            let places = elements.iter_mut().enumerate();
-            places.for_each(|(index, element)| *element = rule(index));
+            fireclay_cpu::index::fill_by(elements, rule);
         })?;
         Ok(tensor)
+    }
+
+    /// Lets `write` change a fresh tensor of i64 on the host.
+    pub(crate) fn write_whole(&self, write: impl FnOnce(&mut [i64])) -> Result<()> {
+        storage::fill_with(&self.0.storage, write)
+    }
+
+    /// `start`, `start + step`, ... below `end`, as `dtype` (`torch.arange(dtype=)`). Whole dtypes count with start and step cut to
+    /// whole numbers.
+    #[track_caller]
+    pub fn arange_of(
+        start: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+        dtype: DType,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        let (start, end, step) = (start.into(), end.into(), step.into());
+        let are_whole = [start, end, step].map(|number| matches!(number, Scalar::I64(_)));
+        check_counted("arange", dtype)?;
+        if are_whole == [true; 3] && dtype == DType::I64 {
+            return Tensor::arange(start, end, step, device);
+        }
+        let span = (end.to_f64() - start.to_f64()) / step.to_f64();
+        if step.to_f64() == 0.0 || !span.is_finite() || span < 0.0 {
+            let what = format!("no steps of {step} lead from {start} to {end}");
+            return Err(Error::argument("arange", what));
+        }
+        let count = span.ceil() as usize;
+        if dtype.is_floating_point() {
+            let (start, step) = (start.to_f64(), step.to_f64());
+            return Tensor::numbers_of(count, dtype, device, |index| start + index as f64 * step);
+        }
+        let (start, step) = (start.to_i64(), step.to_i64());
+        let at = |index: usize| start.wrapping_add((index as i64).wrapping_mul(step));
+        Tensor::from_rule(count, device, at)?.to_dtype(dtype)
+    }
+
+    /// `rule` of each index, computed in f64, as a floating dtype: rounded once.
+    #[track_caller]
+    fn numbers_of(
+        count: usize,
+        dtype: DType,
+        device: impl DeviceOrDefault,
+        rule: impl Fn(usize) -> f64 + Sync,
+    ) -> Result<Tensor> {
+        match dtype {
+            DType::F32 => Tensor::from_rule(count, device, |index| rule(index) as f32),
+            DType::F16 => {
+                Tensor::from_rule(count, device, |index| half::f16::from_f64(rule(index)))
+            }
+            DType::BF16 => {
+                Tensor::from_rule(count, device, |index| half::bf16::from_f64(rule(index)))
+            }
+            DType::F64 => Tensor::from_rule(count, device, rule),
+            // Whole numbers are cut.
+            dtype => Tensor::from_rule(count, device, |index| rule(index) as i64)?.to_dtype(dtype),
+        }
     }
 
     /// `steps` numbers from `start` to `end`, both included, f32 (`torch.linspace`).
@@ -195,32 +305,152 @@ impl Tensor {
         steps: usize,
         device: impl DeviceOrDefault,
     ) -> Result<Tensor> {
-        let step = if steps > 1 {
-            (end - start) / (steps - 1) as f64
-        } else {
-            0.0
-        };
-        // From both ends towards the middle, so that the last number is `end` to the bit.
-        let at = |index: usize| {
-            if index < steps / 2 || steps == 1 {
-                start + step * index as f64
-            } else {
-                end - step * (steps - 1 - index) as f64
-            }
-        };
-        Tensor::from_rule(steps, device, |index| at(index) as f32)
+        Tensor::linspace_of(start, end, steps, DType::F32, device)
+    }
+
+    /// `steps` numbers from `start` to `end`, both included, as `dtype` (`torch.linspace(dtype=)`); whole ones are cut.
+    #[track_caller]
+    pub fn linspace_of(
+        start: f64,
+        end: f64,
+        steps: usize,
+        dtype: DType,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        check_counted("linspace", dtype)?;
+        Tensor::numbers_of(steps, dtype, device, evenly(start, end, steps))
+    }
+
+    /// `base` to the power of `steps` numbers from `start` to `end`, both included, as `dtype` (`torch.logspace`).
+    #[track_caller]
+    pub fn logspace(
+        start: f64,
+        end: f64,
+        steps: usize,
+        base: f64,
+        dtype: DType,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        check_counted("logspace", dtype)?;
+        let exponent = evenly(start, end, steps);
+        Tensor::numbers_of(steps, dtype, device, |index| base.powf(exponent(index)))
     }
 
     /// The identity matrix, f32 (`torch.eye`).
     #[track_caller]
     pub fn eye(size: usize, device: impl DeviceOrDefault) -> Result<Tensor> {
-        let tensor = Tensor::zeros(&[size, size], device)?;
-        storage::fill_with(&tensor.0.storage, |elements: &mut [f32]| {
-            elements
-                .iter_mut()
-                .step_by(size + 1)
-                .for_each(|element| *element = 1.0);
-        })?;
-        Ok(tensor)
+        Tensor::eye_of(size, size, DType::F32, device)
     }
+
+    /// Zeros with ones on the main diagonal, as `dtype` (`torch.eye(n, m, dtype=)`).
+    #[track_caller]
+    pub fn eye_of(
+        rows: usize,
+        columns: usize,
+        dtype: DType,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        let matrix = Tensor::full_of(&[rows, columns], 0i64, dtype, device)?;
+        matrix.diagonal(0, 0, 1)?.fill_(1i64)?;
+        Ok(matrix)
+    }
+
+    /// The row and column of each place below diagonal `offset` of a matrix and on it, in order, as two rows, i64
+    /// (`torch.tril_indices`).
+    #[track_caller]
+    pub fn tril_indices(
+        rows: usize,
+        columns: usize,
+        offset: isize,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        let end =
+            |row: usize| (row as i128 + offset as i128 + 1).clamp(0, columns as i128) as usize;
+        let first = (-(offset as i128)).clamp(0, rows as i128) as usize;
+        let full =
+            (columns as i128 - offset as i128 - 1).clamp(first as i128, rows as i128) as usize;
+        let parts = [first..full, full..rows];
+        Tensor::places_of_triangle("tril_indices", parts, |row| 0..end(row), device)
+    }
+
+    /// The row and column of each place above diagonal `offset` of a matrix and on it, in order, as two rows, i64
+    /// (`torch.triu_indices`).
+    #[track_caller]
+    pub fn triu_indices(
+        rows: usize,
+        columns: usize,
+        offset: isize,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        let start = |row: usize| (row as i128 + offset as i128).clamp(0, columns as i128) as usize;
+        let last = (columns as i128 - offset as i128).clamp(0, rows as i128) as usize;
+        let full = (-(offset as i128)).clamp(0, last as i128) as usize;
+        let parts = [0..full, full..last];
+        Tensor::places_of_triangle("triu_indices", parts, |row| start(row)..columns, device)
+    }
+
+    /// The places of rows in two parts, in each of which the widths of rows make equal steps.
+    #[track_caller]
+    fn places_of_triangle(
+        op: &'static str,
+        parts: [Range<usize>; 2],
+        columns: impl Fn(usize) -> Range<usize>,
+        device: impl DeviceOrDefault,
+    ) -> Result<Tensor> {
+        let sum = |part: &Range<usize>| {
+            let ends =
+                [part.start, part.end.saturating_sub(1)].map(|row| columns(row).len() as u128);
+            (part.len() as u128)
+                .checked_mul(ends[0] + ends[1])
+                .map(|sum| sum / 2)
+        };
+        let count = sum(&parts[0])
+            .zip(sum(&parts[1]))
+            .and_then(|(first, second)| usize::try_from(first.checked_add(second)?).ok());
+        let mut places: Vec<i64> = Vec::new();
+        let fits = count
+            .and_then(|count| count.checked_mul(2))
+            .is_some_and(|both| places.try_reserve_exact(both).is_ok());
+        let (true, Some(count)) = (fits, count) else {
+            let what = format!("the places that {op} finds");
+            return Err(Error::out_of_memory(fireclay_core::Device::Cpu, what, ""));
+        };
+        if count > 0 {
+            let rows = || parts.iter().cloned().flatten();
+            rows().for_each(|row| {
+                places.extend(std::iter::repeat_n(row as i64, columns(row).len()));
+            });
+            rows().for_each(|row| {
+                places.extend(columns(row).map(|column| column as i64));
+            });
+        }
+        Tensor::from_slice(&places, &[2, count], device)
+    }
+}
+
+/// `steps` numbers from `start` to `end`: from both ends towards the middle, so that the last number is `end` to the bit.
+fn evenly(start: f64, end: f64, steps: usize) -> impl Fn(usize) -> f64 + Sync {
+    let step = if steps > 1 {
+        (end - start) / (steps - 1) as f64
+    } else {
+        0.0
+    };
+    move |index| {
+        if index < steps / 2 || steps == 1 {
+            start + step * index as f64
+        } else {
+            end - step * (steps - 1 - index) as f64
+        }
+    }
+}
+
+/// Refuses dtypes that don't count.
+fn check_counted(op: &'static str, dtype: DType) -> Result<()> {
+    if dtype.is_computable() && dtype != DType::Bool {
+        return Ok(());
+    }
+    Err(Error::dtype(
+        op,
+        format!("expected a dtype of numbers that are computed with, got {dtype}"),
+    ))
 }

@@ -35,12 +35,18 @@ pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, O
 pub use ops::{
     attention::Attention,
     conv::Conv2dOptions,
+    copy::MemoryFormat,
     interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
     matmul::{Activation, LinearEpilogue},
     norm::BatchNorm,
+    pad::Pad,
     pool::{AvgPool2d, Pool2d},
     recurrent::CellWeights,
+    scatter_reduce::ScatterReduce,
+    search::{Unique, UniqueOptions},
+    shape::Indexing,
+    subscript::{Ellipsis, Every, Index, IndexNumber, Indices, NewDim},
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};
 pub use precision::{

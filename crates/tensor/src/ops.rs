@@ -6,14 +6,19 @@ pub mod binary;
 pub mod conv;
 pub(crate) mod conv_vendor;
 pub mod copy;
+pub mod diagonal;
 pub mod fill;
+pub mod flip;
 pub(crate) mod float;
 pub mod index;
+pub mod index_put;
 pub mod interpolate;
 pub mod loss;
+pub mod masked;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod norm_cuda;
+pub mod pad;
 pub mod pool;
 pub mod random;
 pub mod recurrent;
@@ -22,8 +27,12 @@ pub(crate) mod row;
 pub(crate) mod row_kernels;
 pub mod scan;
 pub mod scatter;
+pub mod scatter_reduce;
+pub mod search;
+pub mod shape;
 pub mod softmax;
 pub mod sort;
+pub mod subscript;
 pub mod unary;
 pub mod view;
 
@@ -45,18 +54,25 @@ pub fn others() -> Vec<Box<dyn Op>> {
         attention::ops(),
         conv::ops(),
         copy::ops(),
+        diagonal::ops(),
         fill::ops(),
+        flip::ops(),
         index::ops(),
+        index_put::ops(),
         interpolate::ops(),
         loss::ops(),
+        masked::ops(),
         matmul::ops(),
         norm::ops(),
+        pad::ops(),
         pool::ops(),
         random::ops(),
         recurrent::ops(),
         reduce::ops(),
         scan::ops(),
         scatter::ops(),
+        scatter_reduce::ops(),
+        search::ops(),
         softmax::ops(),
         sort::ops(),
         view::ops(),

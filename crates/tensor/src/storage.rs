@@ -12,7 +12,7 @@
 
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fireclay_core::{DType, Device, Element, Error, Layout, Result, call_site};
@@ -29,6 +29,8 @@ pub(crate) struct Storage {
     version: AtomicU64,
     /// The version after the last write that autograd recorded.
     recorded_version: AtomicU64,
+    /// Whether a recorded write went through a view: then other tensors of these bytes than that view lack its history.
+    written_by_view: AtomicBool,
     modified_at: AtomicPtr<Location<'static>>,
     /// Of the module's parameter or buffer that the bytes belong to.
     name: OnceLock<Arc<Name>>,
@@ -85,6 +87,7 @@ impl Storage {
             lock: RwLock::new(()),
             version: AtomicU64::new(0),
             recorded_version: AtomicU64::new(0),
+            written_by_view: AtomicBool::new(false),
             modified_at: AtomicPtr::new(ptr::null_mut()),
             name: OnceLock::new(),
         }))
@@ -108,10 +111,18 @@ impl Storage {
         self.recorded_version.load(Ordering::Relaxed)
     }
 
-    /// Notes that the last write is part of a recorded history.
-    pub(crate) fn mark_recorded(&self) {
+    /// Notes that the last write, through a view or not, is part of a recorded history.
+    pub(crate) fn mark_recorded(&self, by_view: bool) {
         self.recorded_version
             .store(self.version(), Ordering::Relaxed);
+        if by_view {
+            self.written_by_view.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a recorded write went through a view.
+    pub(crate) fn is_written_by_view(&self) -> bool {
+        self.written_by_view.load(Ordering::Relaxed)
     }
 
     /// The line that wrote them last, if any did.

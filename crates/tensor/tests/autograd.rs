@@ -373,6 +373,23 @@ fn a_view_older_than_its_bases_history_is_refused() {
 }
 
 #[test]
+fn a_view_without_history_is_changed_in_place_and_its_base_is_refused() {
+    let w = leaf(&[2.0, 3.0]);
+    let base = Tensor::from_slice(&[1.0f64, 1.0, 1.0, 1.0], &[2, 2], "cpu").unwrap();
+    let (row, other) = (base.select(0, 1).unwrap(), base.select(0, 0).unwrap());
+    row.mul_(&w).unwrap();
+    row.mul_(&w).unwrap();
+    assert_eq!(base.to_vec::<f64>().unwrap(), [1.0, 1.0, 4.0, 9.0]);
+    for (lacking, what) in [(&base, "through a view"), (&other, "out of date")] {
+        let error = lacking.mul(1.0).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(no_grad(|| lacking.mul(1.0)).is_ok());
+    }
+    row.sum_all().unwrap().backward().unwrap();
+    assert_eq!(grad_of(&w), [4.0, 6.0]);
+}
+
+#[test]
 fn a_tensor_is_written_by_an_op_on_a_view_of_its_own() {
     let w = leaf(&[2.0, 3.0]);
     let y = w.mul(1.0).unwrap();

@@ -125,7 +125,9 @@ fn kinds(error: &Error) -> &'static [&'static str] {
     match error {
         Error::ShapeMismatch { .. } => &["shape", "value"],
         Error::DTypeUnsupported { .. } | Error::NoKernel { .. } => &["dtype"],
-        Error::DimOutOfRange { .. } | Error::IndexOutOfRange { .. } => &["index"],
+        Error::DimOutOfRange { .. } => &["index"],
+        // What names a class (in `one_hot`) is an index, and a tensor's content.
+        Error::IndexOutOfRange { .. } => &["index", "value"],
         Error::InvalidArgument { .. } => &["value", "shape", "index"],
         Error::Autograd { .. } => &["value"],
         Error::DeviceMismatch { .. } => &["device"],

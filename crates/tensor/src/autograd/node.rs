@@ -20,6 +20,8 @@ pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sy
 pub(crate) struct AutogradMeta {
     /// Whether the state holds a node or requires_grad: read on every op, without the lock.
     tracks: AtomicBool,
+    /// The storage's version after the last recorded write in place through this very tensor; 0 before any.
+    written_version: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -159,6 +161,16 @@ impl AutogradMeta {
             self.state().leaf = Some(new);
         }
         self.set_node(node, output);
+    }
+
+    /// The storage's version after the last recorded write through this tensor; 0 before any.
+    pub(crate) fn written_version(&self) -> u64 {
+        self.written_version.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the tensor's history is that of the storage's bytes of this version.
+    pub(crate) fn set_written_version(&self, version: u64) {
+        self.written_version.store(version, Ordering::Relaxed);
     }
 
     pub(crate) fn leaf(&self) -> Arc<Leaf> {

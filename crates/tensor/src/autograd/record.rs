@@ -4,8 +4,11 @@
 //! A view shares its base's bytes but has a history of its own. If the bytes are changed in place, that history no
 //! longer tells how the view's value came about, and gradients through it would be silently wrong. So a view
 //! remembers the storage's version at its making, and an op on an outdated view is an error where it would be recorded; so is one
-//! on a view without history whose base got one since, whose gradient would be lost. (A detached tensor lost it on purpose.) An
-//! in-place op on a view that autograd would have to record is an error too.
+//! on a view without history whose base got one since, whose gradient would be lost. (A detached tensor lost it on purpose.)
+//!
+//! An in-place op on a view may be recorded where the view has no history: then nothing else of the storage has one, and the write gives
+//! the view alone a new one. The base, and other views, lack it from then on: an op on one of them is an error where it would be
+//! recorded. An in-place op on a view that has a history, which is its base's, is an error too: the base's history would have to change.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -75,7 +78,9 @@ pub(crate) fn record_in_place(
     let node = node(op, inputs, targets.iter().copied(), overwritten, location)?;
     for (index, target) in targets.iter().enumerate() {
         if target.dtype().is_floating_point() {
-            target.0.storage.mark_recorded();
+            target.0.storage.mark_recorded(target.0.is_view);
+            let version = target.version();
+            target.0.autograd.set_written_version(version);
             target.0.autograd.set_node_in_place(node.clone(), index);
         }
     }
@@ -129,28 +134,45 @@ pub(crate) fn check_views(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     if !is_grad_enabled() {
         return Ok(());
     }
-    let mut views = inputs.iter().filter(|input| input.0.is_view);
+    let mut views = inputs
+        .iter()
+        .filter(|input| input.0.is_view || input.0.storage.is_written_by_view());
     views.try_for_each(|view| check_view_is_current(op, view))
 }
 
 fn check_view_is_current(op: &'static str, input: &Tensor) -> Result<()> {
     let inner = &input.0;
-    let is_outdated = if inner.autograd.has_node() {
-        inner.made_version != input.version()
-    } else {
-        !inner.is_detached && inner.made_version < inner.storage.recorded_version()
+    let known = inner.autograd.written_version();
+    let is_outdated = match inner.autograd.has_node() {
+        true if inner.is_view => inner.made_version.max(known) != input.version(),
+        true => known < inner.storage.recorded_version(),
+        false => !inner.is_detached && inner.made_version < inner.storage.recorded_version(),
     };
     if is_outdated {
         let modified = input.0.storage.modified_at();
+        let at = modified.map_or_else(String::new, |location| format!(" at {location}"));
+        let (name, what, hint) = match inner.is_view {
+            true => (
+                "view",
+                format!(
+                    "this view's base was changed in place{at} after the view was made, so its history is out of date"
+                ),
+                "make the view again after the change",
+            ),
+            false => (
+                "base",
+                format!(
+                    "this tensor was changed in place{at} through a view, whose history it lacks"
+                ),
+                "go on with the view, or change the tensor itself: x.set(.., value), or x.copy_(..)",
+            ),
+        };
         return Err(Error::Autograd {
             op,
-            what: format!(
-                "this view's base was changed in place{} after the view was made, so its history is out of date",
-                modified.map_or_else(String::new, |location| format!(" at {location}"))
-            ),
-            context: Context::hint("make the view again after the change"),
+            what,
+            context: Context::hint(hint),
         }
-        .with_operands(|| vec![input.operand("view")]));
+        .with_operands(|| vec![input.operand(name)]));
     }
     Ok(())
 }
@@ -190,12 +212,15 @@ pub(crate) fn check_in_place(op: &'static str, target: &Tensor, inputs: &[&Tenso
         });
     }
     let recorded = tracks || inputs.iter().any(|input| input.0.autograd.tracks());
-    if recorded && target.0.is_view {
+    if tracks && target.0.is_view && target.0.autograd.written_version() == 0 {
         return Err(Error::Autograd {
             op,
-            what: "changing a view in place while autograd records is not built yet".into(),
+            what:
+                "a view of a tensor with a history can't be changed in place while autograd records"
+                    .into(),
             context: Context::hint(
-                "use the form that returns a new tensor, or change a copy() of the view",
+                "change the tensor itself, as in x.set((.., 0), value), use the form that returns a new tensor, or change a copy() \
+                 of the view",
             ),
         });
     }

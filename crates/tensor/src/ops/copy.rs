@@ -12,6 +12,18 @@ use crate::op::{Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas};
 use crate::storage::CpuCall;
 use crate::tensor::Tensor;
 
+/// How the elements of a new tensor lie in memory (`memory_format`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemoryFormat {
+    /// In the order that they have, where that is dense, else in order of the dimensions (`torch.preserve_format`).
+    #[default]
+    Preserve,
+    /// In order of the dimensions (`torch.contiguous_format`).
+    Contiguous,
+    /// Channels, the second of 4 or 5 dimensions, innermost (`torch.channels_last`, `torch.channels_last_3d`).
+    ChannelsLast,
+}
+
 /// Copies the elements, casting them to `dtype`, in the given memory order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
@@ -28,16 +40,7 @@ impl Op for Copy {
         let [input] = inputs else {
             unreachable!("copy has one input")
         };
-        if input.dtype != self.dtype && !(input.dtype.is_computable() && self.dtype.is_computable())
-        {
-            return Err(fireclay_core::Error::dtype(
-                "to",
-                format!(
-                    "no cast from {} to {}: stored-only dtypes can be copied and saved only",
-                    input.dtype, self.dtype
-                ),
-            ));
-        }
+        check_cast("to", input.dtype, self.dtype)?;
         let layout = if self.contiguous {
             Layout::contiguous(input.shape().clone())
         } else {
@@ -68,6 +71,16 @@ impl Op for Copy {
     }
 }
 
+/// Refuses casts of dtypes that are stored only.
+fn check_cast(op: &'static str, from: DType, to: DType) -> Result<()> {
+    if from == to || from.is_computable() && to.is_computable() {
+        return Ok(());
+    }
+    let what =
+        format!("no cast from {from} to {to}: stored-only dtypes can be copied and saved only");
+    Err(fireclay_core::Error::dtype(op, what))
+}
+
 /// Writes a tensor over the elements of another one.
 #[derive(Clone, Debug)]
 struct CopyInto {
@@ -81,6 +94,7 @@ impl Op for CopyInto {
     }
 
     fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
+        check_cast(self.name(), inputs[0].dtype, self.dtype)?;
         if inputs[0].layout.expand(&self.shape).is_none() {
             return Err(fireclay_core::Error::shape(
                 "copy_",
@@ -222,6 +236,55 @@ impl Tensor {
             contiguous: true,
         };
         dispatch::call_one(op, &[self])
+    }
+
+    /// The layout of a new tensor of this shape in a memory format.
+    pub(crate) fn layout_in(&self, op: &'static str, format: MemoryFormat) -> Result<Layout> {
+        match format {
+            MemoryFormat::Preserve => Ok(self.layout().preserved()),
+            MemoryFormat::Contiguous => Ok(Layout::contiguous(self.shape().clone())),
+            MemoryFormat::ChannelsLast => Layout::channels_last(self.shape()).ok_or_else(|| {
+                let what = format!(
+                    "channels lie last in tensors of 4 or 5 dimensions, got {}",
+                    self.shape()
+                );
+                fireclay_core::Error::shape(op, what).with_operands(|| vec![self.operand("self")])
+            }),
+        }
+    }
+
+    /// A new tensor with the same elements, which lie in memory as `format` says (`torch.clone(memory_format=)`).
+    #[track_caller]
+    pub fn copy_in(&self, format: MemoryFormat) -> Result<Tensor> {
+        self.layout_in("clone", format)?;
+        let op = Copy {
+            dtype: self.dtype(),
+            contiguous: format != MemoryFormat::Preserve,
+        };
+        if format != MemoryFormat::ChannelsLast {
+            return dispatch::call_one(op, &[self]);
+        }
+        let moved = self.movedim(&[1], &[-1])?;
+        dispatch::call_one(op, &[&moved])?.movedim(&[-1], &[1])
+    }
+
+    /// This tensor if its elements lie as `format` says, else a copy whose do (`Tensor.contiguous(memory_format=)`).
+    #[track_caller]
+    pub fn contiguous_in(&self, format: MemoryFormat) -> Result<Tensor> {
+        let layout = self.layout_in("contiguous", format)?;
+        let dims = self
+            .strides()
+            .iter()
+            .zip(layout.strides())
+            .zip(self.shape().iter());
+        let lies_so = self.numel() == 0
+            || dims
+                .into_iter()
+                .all(|((own, wanted), &size)| size == 1 || own == wanted);
+        match lies_so || format == MemoryFormat::Preserve {
+            true => Ok(self.clone()),
+            false => self.copy_in(format),
+        }
     }
 
     /// This tensor if its elements fill its storage from the start on without gaps, in whatever order of dimensions, else a

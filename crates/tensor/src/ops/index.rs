@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use fireclay_cpu::index::IndexRows;
 use fireclay_cuda::{Argument, Library};
 use smallvec::{SmallVec, smallvec};
 
@@ -114,10 +115,7 @@ pub(super) fn check_indices(
     dim: usize,
     size: usize,
 ) -> Result<()> {
-    match indices
-        .iter()
-        .position(|&index| index < 0 || index as usize >= size)
-    {
+    match fireclay_cpu::index::first_outside(indices, 0, size) {
         Some(position) => Err(out_of_range(op, indices[position], position, dim, size)),
         None => Ok(()),
     }
@@ -242,14 +240,8 @@ impl Op for IndexAdd {
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.size)?;
         if call.dtype(0) == DType::I64 {
-            let (rows, out) = (call.input::<i64>(0), call.output::<i64>(0));
-            out.fill(0);
-            for (at, &value) in rows.iter().enumerate() {
-                let (row, column) = (at / inner, at % inner);
-                let (block, index) = (row / indices.len(), indices[row % indices.len()] as usize);
-                let place = &mut out[(block * self.size + index) * inner + column];
-                *place = place.wrapping_add(value);
-            }
+            let sizes = [outer, self.size, inner];
+            fireclay_cpu::index::add_whole_rows(call.input(0), indices, sizes, call.output(0));
             return Ok(());
         }
         match_float!(self.name(), call.dtype(0), T => {
@@ -323,9 +315,8 @@ impl Op for Gather {
         let (x, index) = (call.layout(0), call.layout(1).shape());
         check_indices(self.name(), indices, self.dim, x.shape()[self.dim])?;
         match_number!(self.name(), call.dtype(0), T => {
-            let (x, strides) = (call.input::<T>(0), x.strides());
-            let out = call.output::<T>(0);
-            fireclay_cpu::index::for_each_place(index, strides, self.dim, indices, |at, place| out[at] = x[place]);
+            let rows = IndexRows { shape: index, strides: x.strides(), dim: self.dim };
+            fireclay_cpu::index::gather::<T>(call.input(0), rows, indices, call.output(0));
         });
         Ok(())
     }

@@ -1,13 +1,14 @@
-//! Writing and adding at places that tensors of indices name: `scatter`, `scatter_add`, `index_put`, and reading there: `index`.
+//! Writing and adding at places that tensors of indices name: `scatter`, `scatter_add`.
 
 use fireclay_core::{DType, Error, Result, Shape, resolve_dim};
+use fireclay_cpu::index::IndexRows;
 use fireclay_cuda::{Argument, DeviceBuffer};
 use smallvec::smallvec;
 
 use super::float::match_float;
 use super::index::{
-    Gather, IndexAdd, IndexSelect, KERNELS, around, as_indices, by_size, by_sum, check_gather,
-    check_indices, last_of_eight, match_number, numbers, out_of_range,
+    Gather, KERNELS, around, as_indices, by_size, by_sum, check_gather, check_indices,
+    last_of_eight, match_number, numbers,
 };
 use super::sort::sorted_places;
 use crate::autograd::Backward;
@@ -47,7 +48,7 @@ pub(super) fn add_runs(
 }
 
 /// Writes rows `[count, inner]`, input `rows`, at places of the only output, `[size, inner]`: of several for one place the last.
-fn put_runs(
+pub(super) fn put_runs(
     call: &CudaCall<'_>,
     rows: usize,
     places: Argument<'static>,
@@ -123,21 +124,27 @@ impl Op for ScatterAdd {
     fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
         let indices = call.input::<i64>(1);
         check_indices(self.name(), indices, self.dim, self.shape[self.dim])?;
-        let index = call.layout(1).shape();
         let strides = self.shape.contiguous_strides();
+        let (size, rows) = (
+            self.shape[self.dim],
+            IndexRows {
+                shape: call.layout(1).shape(),
+                strides: &strides,
+                dim: self.dim,
+            },
+        );
         if call.dtype(0) == DType::I64 {
-            let (source, out) = (call.input::<i64>(0), call.output::<i64>(0));
+            let out = call.output::<i64>(0);
             out.fill(0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| {
-                out[place] = out[place].wrapping_add(source[at]);
-            });
+            let add = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
+            fireclay_cpu::index::scatter(call.input(0), rows, size, indices, out, add);
             return Ok(());
         }
         match_float!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(0);
             let out = call.output::<T>(0);
             out.fill(0.0);
-            fireclay_cpu::index::for_each_place(index, &strides, self.dim, indices, |at, place| out[place] += source[at]);
+            let add = |sum: &mut T, x: T| *sum += x;
+            fireclay_cpu::index::scatter(call.input(0), rows, size, indices, out, add);
         });
         Ok(())
     }
@@ -216,10 +223,11 @@ impl Op for Scatter {
         let (x, index) = (call.layout(0), call.layout(1).shape());
         check_indices(self.name(), indices, self.dim, x.shape()[self.dim])?;
         match_number!(self.name(), call.dtype(0), T => {
-            let source = call.input::<T>(2);
             let out = call.output::<T>(0);
-            out.copy_from_slice(call.input::<T>(0));
-            fireclay_cpu::index::for_each_place(index, x.strides(), self.dim, indices, |at, place| out[place] = source[at]);
+            fireclay_cpu::index::copy(call.input::<T>(0), out);
+            let rows = IndexRows { shape: index, strides: x.strides(), dim: self.dim };
+            let put = |place: &mut T, x: T| *place = x;
+            fireclay_cpu::index::scatter(call.input(2), rows, x.shape()[self.dim], indices, out, put);
         });
         Ok(())
     }
@@ -257,7 +265,7 @@ impl Op for Scatter {
     }
 }
 
-fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()> {
+pub(super) fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()> {
     if index == source {
         return Ok(());
     }
@@ -267,148 +275,13 @@ fn one_index_each(op: &'static str, index: &Shape, source: &Shape) -> Result<()>
     Err(Error::shape(op, what))
 }
 
-fn same_dtype(op: &'static str, dtype: DType, source: DType) -> Result<()> {
+pub(super) fn same_dtype(op: &'static str, dtype: DType, source: DType) -> Result<()> {
     if dtype == source {
         return Ok(());
     }
     let what = format!("expected a source of {dtype}, got {source}");
     Err(Error::dtype(op, what).with_hint("cast it first with to_dtype"))
 }
-
-/// Places in the dimensions so far, from indices of one more of `size`; inputs: the places in those before, if any, and indices.
-/// Negative ones count from the end.
-#[derive(Clone, Copy, Debug)]
-struct IndexPlaces {
-    name: &'static str,
-    dim: usize,
-    size: usize,
-}
-
-impl Op for IndexPlaces {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        Ok(smallvec![OutputMeta::contiguous(
-            inputs[0].shape().clone(),
-            DType::I64
-        )])
-    }
-
-    fn autocast(&self) -> Autocast {
-        Autocast::Widest
-    }
-
-    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let indices = call.input::<i64>(call.inputs() - 1);
-        let before = (call.inputs() > 1).then(|| call.input::<i64>(0));
-        let size = self.size as i64;
-        for (at, out) in call.output::<i64>(0).iter_mut().enumerate() {
-            let index = indices[at];
-            if index < -size || index >= size {
-                return Err(out_of_range(self.name, index, at, self.dim, self.size));
-            }
-            let wrapped = if index < 0 { index + size } else { index };
-            *out = before.map_or(0, |before| before[at] * size) + wrapped;
-        }
-        Ok(())
-    }
-
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Packed
-    }
-
-    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let last = call.inputs() - 1;
-        let total = call.layout(last).numel();
-        let before = if last > 0 {
-            call.input(0)
-        } else {
-            Argument::Address(0)
-        };
-        let mut arguments = vec![before, call.input(last), call.output(0)];
-        arguments.extend(numbers([total, self.size]));
-        arguments.extend(call.check(self.dim, self.size, None)?);
-        // SAFETY: the kernel's parameters; a place for each index.
-        unsafe { call.launch_threads(&KERNELS, c"index_places", total, &arguments) }
-    }
-}
-
-/// A tensor `[size, inner]` with rows of values at places; of several for one place the last. Inputs: the tensor, places, values.
-#[derive(Clone, Copy, Debug)]
-struct PutRows;
-
-impl Op for PutRows {
-    fn name(&self) -> &'static str {
-        "index_put"
-    }
-
-    fn output(&self, inputs: &[Meta<'_>]) -> Result<OutputMetas> {
-        same_dtype(self.name(), inputs[0].dtype, inputs[2].dtype)?;
-        Ok(smallvec![OutputMeta::contiguous(
-            inputs[0].shape().clone(),
-            inputs[0].dtype
-        )])
-    }
-
-    fn cpu(&self, mut call: CpuCall<'_>) -> Result<()> {
-        let [_, size, inner] = around(call.layout(0).shape(), 0);
-        let places = call.input::<i64>(1);
-        check_indices(self.name(), places, 0, size)?;
-        match_number!(self.name(), call.dtype(0), T => {
-            let values = call.input::<T>(2);
-            let out = call.output::<T>(0);
-            out.copy_from_slice(call.input::<T>(0));
-            for (row, &place) in places.iter().enumerate() {
-                out[place as usize * inner..][..inner].copy_from_slice(&values[row * inner..][..inner]);
-            }
-        });
-        Ok(())
-    }
-
-    fn cuda_inputs(&self) -> KernelInputs {
-        KernelInputs::Packed
-    }
-
-    fn cuda(&self, call: CudaCall<'_>) -> Result<()> {
-        let [_, size, inner] = around(call.layout(0).shape(), 0);
-        put_runs(
-            &call,
-            2,
-            call.input(1),
-            [call.layout(1).numel(), inner],
-            (0, size),
-        )
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::inputs(&[1])
-    }
-
-    fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
-        let (grad, places) = (context.grad_output(), context.input(1)?);
-        let of_values = dispatch::call_one(SELECT, &[grad, &places])?;
-        let of_self = match context.needs(0) {
-            true => {
-                let zeros = Tensor::full_of(of_values.shape(), 0.0, grad.dtype(), grad.device())?;
-                Some(dispatch::call_one(PutRows, &[grad, &places, &zeros])?)
-            }
-            false => None,
-        };
-        Ok(smallvec![of_self, None, Some(of_values)])
-    }
-
-    fn autocast(&self) -> Autocast {
-        Autocast::Widest
-    }
-}
-
-/// Reads rows at places.
-const SELECT: IndexSelect = IndexSelect {
-    name: "index",
-    dim: 0,
-};
 
 /// One value of each op of this file.
 pub(super) fn ops() -> Vec<Box<dyn Op>> {
@@ -418,12 +291,6 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
             shape: Shape::scalar(),
         }),
         Box::new(Scatter { dim: 0 }),
-        Box::new(PutRows),
-        Box::new(IndexPlaces {
-            name: "index",
-            dim: 0,
-            size: 0,
-        }),
     ]
 }
 
@@ -465,7 +332,7 @@ impl Tensor {
 
     /// The elements that have an index: a source of scattered elements may be larger than the indices.
     #[track_caller]
-    fn cut_to(&self, shape: &Shape) -> Result<Tensor> {
+    pub(super) fn cut_to(&self, shape: &Shape) -> Result<Tensor> {
         let mut cut = self.clone();
         if self.ndim() == shape.ndim() {
             for (dim, &size) in shape.iter().enumerate() {
@@ -476,105 +343,4 @@ impl Tensor {
         }
         Ok(cut)
     }
-
-    /// The elements at places whose coordinates in the first dimensions are given, one tensor of indices for each, which
-    /// broadcast (`x[i, j]` of PyTorch). Negative indices count from the end.
-    #[track_caller]
-    pub fn index(&self, indices: &[&Tensor]) -> Result<Tensor> {
-        let at = self.indexed("index", indices)?;
-        let picked = dispatch::call_one(SELECT, &[&self.reshape_to(&at.rows)?, &at.places])?;
-        picked.reshape_to(&at.result)
-    }
-
-    /// This tensor with `values` at places whose coordinates in the first dimensions are given, one tensor of indices for each,
-    /// which broadcast; or with `values` added there (`torch.index_put`). Deterministic: values of equal places are added in
-    /// order, or the last one counts. The gradient of each value is that of its place.
-    #[track_caller]
-    pub fn index_put(
-        &self,
-        indices: &[&Tensor],
-        values: &Tensor,
-        accumulate: bool,
-    ) -> Result<Tensor> {
-        let operands = || vec![self.operand("self"), values.operand("values")];
-        let at = self.indexed("index_put", indices)?;
-        let values = values
-            .expand_to(&at.result)
-            .map_err(|_| {
-                let what = format!(
-                    "values of {} don't broadcast to {}",
-                    values.shape(),
-                    at.result
-                );
-                Error::shape("index_put", what).with_operands(operands)
-            })?
-            .reshape_to(&Shape::new(&[at.places.numel(), at.rows[1]]))?;
-        let rows = self.reshape_to(&at.rows)?;
-        let result = match accumulate {
-            true => {
-                let op = IndexAdd {
-                    dim: 0,
-                    size: at.rows[0],
-                };
-                rows.plus_scattered(op, &values, &at.places)?
-            }
-            false => dispatch::call_one(PutRows, &[&rows, &at.places, &values])?,
-        };
-        result.reshape_to(self.shape())
-    }
-
-    #[track_caller]
-    fn indexed(&self, op: &'static str, indices: &[&Tensor]) -> Result<Indexed> {
-        let operands = || {
-            let given = indices.iter().map(|index| index.operand("indices"));
-            [self.operand("self")].into_iter().chain(given).collect()
-        };
-        if indices.is_empty() || indices.len() > self.ndim() {
-            let what = format!(
-                "expected one to {} tensors of indices, got {}",
-                self.ndim(),
-                indices.len()
-            );
-            return Err(Error::argument(op, what).with_operands(operands));
-        }
-        let mut shape = Shape::scalar();
-        for index in indices {
-            shape = shape.broadcast(index.shape()).ok_or_else(|| {
-                Error::shape(op, "the indices don't broadcast").with_operands(operands)
-            })?;
-        }
-        let flat = Shape::new(&[shape.numel()]);
-        let mut places: Option<Tensor> = None;
-        for (dim, index) in indices.iter().enumerate() {
-            let index = as_indices(op, index)?
-                .expand_to(&shape)?
-                .reshape_to(&flat)?;
-            let place = IndexPlaces {
-                name: op,
-                dim,
-                size: self.shape()[dim],
-            };
-            places = Some(match &places {
-                None => dispatch::call_one(place, &[&index])?,
-                Some(before) => dispatch::call_one(place, &[before, &index])?,
-            });
-        }
-        let (indexed, rest) = self.shape().split_at(indices.len());
-        let rows: [usize; 2] = [indexed, rest].map(|sizes| sizes.iter().product());
-        Ok(Indexed {
-            places: places.expect("there are indices"),
-            rows: Shape::new(&rows),
-            result: shape.iter().chain(rest).copied().collect(),
-        })
-    }
-}
-
-/// What tensors of indices say of a tensor.
-struct Indexed {
-    /// The rows of the flattened tensor.
-    places: Tensor,
-    /// The tensor as rows: a place of the indexed dimensions each.
-    rows: Shape,
-    /// The shape of what lies at the places.
-    result: Shape,
 }

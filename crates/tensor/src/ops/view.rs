@@ -29,6 +29,18 @@ pub(crate) enum View {
     },
     Unsqueeze(usize),
     Squeeze(usize),
+    /// `length` elements of a diagonal of two dimensions, from `[row, col]` on, as the last dimension.
+    Diagonal {
+        dims: [usize; 2],
+        start: [usize; 2],
+        length: usize,
+    },
+    /// Windows of `size` elements of `dim`, `step` apart: their number in place of `dim`, their elements as the last dimension.
+    Unfold {
+        dim: usize,
+        size: usize,
+        step: usize,
+    },
     /// This layout of the storage, in place of `base`.
     AsStrided {
         layout: Layout,
@@ -47,6 +59,8 @@ impl View {
             View::Select { .. } => "select",
             View::Unsqueeze(_) => "unsqueeze",
             View::Squeeze(_) => "squeeze",
+            View::Diagonal { .. } => "diagonal",
+            View::Unfold { .. } => "unfold",
             View::AsStrided { .. } => "as_strided",
         }
     }
@@ -82,8 +96,26 @@ impl View {
             View::Select { dim, index } => Ok(input.select(*dim, *index)),
             View::Unsqueeze(dim) => Ok(input.unsqueeze(*dim)),
             View::Squeeze(dim) => Ok(input.squeeze(*dim)),
+            View::Diagonal {
+                dims,
+                start,
+                length,
+            } => Ok(input.diagonal(*dims, *start, *length)),
+            View::Unfold { dim, size, step } => Ok(input.unfold(*dim, *size, *step)),
             View::AsStrided { layout, .. } => Ok(layout.clone()),
         }
+    }
+}
+
+impl View {
+    /// Zeros of `shape` with `x` where this view, of which no two elements are one place, looks.
+    #[track_caller]
+    pub(crate) fn embed(&self, shape: &Shape, x: &Tensor) -> Result<Tensor> {
+        let embed = Embed {
+            view: self.clone(),
+            shape: shape.clone(),
+        };
+        dispatch::call_one(embed, &[x])
     }
 }
 
@@ -120,13 +152,10 @@ impl Op for View {
                 dispatch::call_one(View::Permute(inverse), &[grad])?
             }
             View::Expand(_) => grad.sum_to(shape)?,
-            View::Slice { .. } | View::Select { .. } => {
-                let embed = Embed {
-                    view: self.clone(),
-                    shape: shape.clone(),
-                };
-                dispatch::call_one(embed, &[grad])?
+            View::Slice { .. } | View::Select { .. } | View::Diagonal { .. } => {
+                self.embed(shape, grad)?
             }
+            View::Unfold { dim, size, step } => unfold_grad(grad, shape, [*dim, *size, *step])?,
             View::AsStrided { layout, base } => {
                 if base.overlaps_itself() {
                     return Err(Error::Autograd {
@@ -159,7 +188,24 @@ fn as_strided_grad(grad: &Tensor, layout: &Layout, base: &Layout) -> Result<Tens
     storage.as_strided(base.shape(), base.strides(), base.offset())
 }
 
-/// Zeros of `shape` with the input where `view` looks: the transpose of a slice or selection.
+/// The transpose of [`View::Unfold`]: adds up what the windows say of each element, in their order.
+fn unfold_grad(grad: &Tensor, shape: &Shape, [dim, size, step]: [usize; 3]) -> Result<Tensor> {
+    let windows = grad.shape()[dim];
+    let places = (0..windows).flat_map(|window| (0..size).map(move |at| window * step + at));
+    let places: Vec<i64> = places.map(|place| place as i64).collect();
+    let places = Tensor::from_slice(&places, &[places.len()], grad.device())?;
+    // The elements of the windows go beside the windows, and both become one dimension.
+    let ndim = grad.ndim();
+    let mut order: Dims = (0..ndim - 1).collect();
+    order.insert(dim + 1, ndim - 1);
+    let grad = dispatch::call_one(View::Permute(order), &[grad])?;
+    let mut rows = shape.clone();
+    rows.sizes_mut()[dim] = windows * size;
+    let zeros = Tensor::full_of(shape, 0i64, grad.dtype(), grad.device())?;
+    zeros.index_add(dim as isize, &places, &grad.reshape_to(&rows)?)
+}
+
+/// Zeros of `shape` with the input where `view` looks: the transpose of a slice, a selection or a diagonal.
 #[derive(Clone, Debug)]
 struct Embed {
     view: View,
@@ -244,6 +290,16 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
         View::Select { dim, index: 0 },
         View::Unsqueeze(dim),
         View::Squeeze(dim),
+        View::Diagonal {
+            dims: [0, 1],
+            start: [0, 0],
+            length: 0,
+        },
+        View::Unfold {
+            dim,
+            size: 1,
+            step: 1,
+        },
         View::AsStrided {
             layout: layout.clone(),
             base: layout,
@@ -553,7 +609,7 @@ impl Tensor {
         self.split(self.shape()[at].div_ceil(count).max(1), dim)
     }
 
-    fn real_dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+    pub(crate) fn real_dim(&self, op: &'static str, dim: isize) -> Result<usize> {
         if self.ndim() == 0 {
             return Err(
                 Error::shape(op, "a zero-dim tensor has no dimension to take from")
