@@ -10,6 +10,7 @@ pub mod fill;
 pub(crate) mod float;
 pub mod index;
 pub mod interpolate;
+pub mod linalg;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
@@ -48,6 +49,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         fill::ops(),
         index::ops(),
         interpolate::ops(),
+        linalg::ops(),
         loss::ops(),
         matmul::ops(),
         norm::ops(),
