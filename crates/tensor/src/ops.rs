@@ -15,6 +15,7 @@ pub mod loss;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod norm_cuda;
+pub mod order;
 pub mod pool;
 pub mod random;
 pub mod recurrent;
@@ -25,6 +26,7 @@ pub mod scan;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
+pub mod statistics;
 pub mod unary;
 pub mod view;
 
@@ -53,6 +55,7 @@ pub fn others() -> Vec<Box<dyn Op>> {
         loss::ops(),
         matmul::ops(),
         norm::ops(),
+        order::ops(),
         pool::ops(),
         random::ops(),
         recurrent::ops(),
