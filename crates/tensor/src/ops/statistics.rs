@@ -36,11 +36,7 @@ impl Tensor {
             return Ok(running);
         }
         let product = match self.shape()[place] {
-            0 => {
-                let mut shape = self.shape().clone();
-                shape.sizes_mut()[place] = 1;
-                Tensor::full_of(&shape, 1i64, running.dtype(), self.device())?
-            }
+            0 => running.sum(&[dim], true)?.add(1i64)?,
             size => running.narrow(dim, size - 1, 1)?.contiguous()?,
         };
         match keepdim {

@@ -16,7 +16,7 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
         "addmv" => added(call, ["mat", "vec"], Tensor::addmv),
         "addbmm" => added(call, ["batch1", "batch2"], Tensor::addbmm),
         "addr" => added(call, ["vec1", "vec2"], Tensor::addr),
-        "Tensor.addmm_" => added(call, ["mat1", "mat2"], Tensor::addmm_),
+        "Tensor.addmm_" => added_to(call, "self", ["mat1", "mat2"], Tensor::addmm_),
         "mm" => product(call, "mat2", Tensor::mm),
         "bmm" => product(call, "mat2", Tensor::bmm),
         "mv" => product(call, "vec", Tensor::mv),
@@ -200,11 +200,24 @@ fn product(
 
 fn added(
     call: &Call<'_>,
+    operands: [&str; 2],
+    function: impl Fn(&Tensor, &Tensor, &Tensor, Scalar, Scalar) -> Result<Tensor>,
+) -> Answer {
+    added_to(call, "input", operands, function)
+}
+
+fn added_to(
+    call: &Call<'_>,
+    input: &str,
     [left, right]: [&str; 2],
     function: impl Fn(&Tensor, &Tensor, &Tensor, Scalar, Scalar) -> Result<Tensor>,
 ) -> Answer {
     let factor = |name: &str| Ok::<_, super::Refusal>(call.scalar(name)?.unwrap_or(Scalar::I64(1)));
     let (left, right) = (call.tensor(left)?, call.tensor(right)?);
     let (beta, alpha) = (factor("beta")?, factor("alpha")?);
-    one(function(call.tensor("input")?, left, right, beta, alpha))
+    let input = match input {
+        "self" => super::elementwise::receiver(call)?,
+        name => call.tensor(name)?.clone(),
+    };
+    one(function(&input, left, right, beta, alpha))
 }

@@ -339,7 +339,9 @@ impl Tensor {
             return Err(Error::shape(NAME, what).with_operands(|| vec![self.operand("self")]));
         }
         if power == 0 {
-            return unit_like(&self.detach())?.contiguous();
+            // Whatever the matrix is, with a derivative of 0, which the sign has.
+            let unit = unit_like(&self.detach())?;
+            return (Formula::from(self).sign() * 0.0 + &unit).eval();
         }
         let mut square = match power < 0 {
             true => self.inv()?,

@@ -85,7 +85,9 @@ impl Tensor {
                 false => sizes.amin(dims, keepdim)?,
             }
         } else if ord == 0.0 {
-            x.detach().ne(0.0)?.to_dtype(x.dtype())?.sum(dims, keepdim)?
+            // Its derivative is 0, which the sign has.
+            let x = Formula::from(&x);
+            sum(x.ne(0.0).where_(x.sign() * 0.0 + 1.0, 0.0))?
         } else {
             power(&sum(power(&sizes, ord))?.into(), 1.0 / ord).eval()?
         };
