@@ -216,7 +216,11 @@ pub(crate) fn qr<T: Number>(a: &[T], [m, n]: [usize; 2], k: usize, q: &mut [T], 
     );
     for row in 0..k {
         for col in 0..n {
-            r[row * n + col] = if col >= row { packed[(row, col)] } else { T::ZERO };
+            r[row * n + col] = if col >= row {
+                packed[(row, col)]
+            } else {
+                T::ZERO
+            };
         }
     }
     if q.is_empty() {
@@ -228,8 +232,9 @@ pub(crate) fn qr<T: Number>(a: &[T], [m, n]: [usize; 2], k: usize, q: &mut [T], 
         basis[(col, col)] = T::ONE;
     }
     let mut columns = Mat::<T>::identity(m, k);
-    let scratch =
-        householder::apply_block_householder_sequence_on_the_left_in_place_scratch::<T>(m, block, k);
+    let scratch = householder::apply_block_householder_sequence_on_the_left_in_place_scratch::<T>(
+        m, block, k,
+    );
     householder::apply_block_householder_sequence_on_the_left_in_place_with_conj(
         basis.as_ref(),
         coefficients.as_ref(),

@@ -1,8 +1,8 @@
 //! The exponential of a matrix: scaling, the Padé approximant of degree 13, squaring (Higham 2005, "The scaling and squaring method
 //! for the matrix exponential revisited"). In f64, whatever comes.
 
-use crate::factor::solve;
 use crate::Real;
+use crate::factor::solve;
 
 const COEFFICIENTS: [f64; 14] = [
     64764752532480000.0,
@@ -27,7 +27,13 @@ const LARGEST: f64 = 5.371920351148152;
 pub fn exponential<T: Real>(a: &[T], n: usize, out: &mut [T]) {
     let wide: Vec<f64> = a.iter().map(|&x| x.wide()).collect();
     let sums = (0..n).map(|col| (0..n).map(|row| wide[row * n + col].abs()).sum::<f64>());
-    let norm = sums.fold(0.0, |most: f64, sum| if sum > most || sum.is_nan() { sum } else { most });
+    let norm = sums.fold(0.0, |most: f64, sum| {
+        if sum > most || sum.is_nan() {
+            sum
+        } else {
+            most
+        }
+    });
     if !norm.is_finite() {
         out.fill(T::of(f64::NAN));
         return;
@@ -45,18 +51,33 @@ pub fn exponential<T: Real>(a: &[T], n: usize, out: &mut [T]) {
     // c[3] a6 + c[2] a4 + c[1] a2 + c[0], where the last is of the unit matrix.
     let sum = |c: [f64; 4]| -> Vec<f64> {
         let at = |place: usize| {
-            let unit = if place.is_multiple_of(n + 1) { c[0] } else { 0.0 };
+            let unit = if place.is_multiple_of(n + 1) {
+                c[0]
+            } else {
+                0.0
+            };
             c[3] * a6[place] + c[2] * a4[place] + c[1] * a2[place] + unit
         };
         (0..n * n).map(at).collect()
     };
-    let added = |a: Vec<f64>, b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
+    let added =
+        |a: Vec<f64>, b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
     let c = COEFFICIENTS;
-    let odd = added(product(&a6, &sum([0.0, c[9], c[11], c[13]])), &sum([c[1], c[3], c[5], c[7]]));
+    let odd = added(
+        product(&a6, &sum([0.0, c[9], c[11], c[13]])),
+        &sum([c[1], c[3], c[5], c[7]]),
+    );
     let odd = product(&a, &odd);
-    let even = added(product(&a6, &sum([0.0, c[8], c[10], c[12]])), &sum([c[0], c[2], c[4], c[6]]));
+    let even = added(
+        product(&a6, &sum([0.0, c[8], c[10], c[12]])),
+        &sum([c[0], c[2], c[4], c[6]]),
+    );
     let top = added(even.clone(), &odd);
-    let bottom: Vec<f64> = even.iter().zip(&odd).map(|(even, odd)| even - odd).collect();
+    let bottom: Vec<f64> = even
+        .iter()
+        .zip(&odd)
+        .map(|(even, odd)| even - odd)
+        .collect();
     let mut result = vec![0.0; n * n];
     if solve(&bottom, n, &top, &mut result).is_err() {
         result.fill(f64::NAN);

@@ -2,9 +2,7 @@
 
 use std::ffi::CStr;
 
-use fireclay_core::{
-    Context, DType, Device, Element, Error, Layout, Result, Scalar, call_site,
-};
+use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
 use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Operands, Pass, Product};

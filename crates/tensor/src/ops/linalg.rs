@@ -37,16 +37,26 @@ enum Kind {
     /// The lower factor.
     Cholesky,
     /// The solution of `a @ x = b` for a triangular a; inputs: a, b.
-    SolveTriangular { upper: bool, unit: bool },
+    SolveTriangular {
+        upper: bool,
+        unit: bool,
+    },
     /// Outputs: q, r.
-    Qr { complete: bool },
+    Qr {
+        complete: bool,
+    },
     /// Outputs: u, values, vh.
-    Svd { full: bool },
+    Svd {
+        full: bool,
+    },
     SingularValues,
     /// Outputs: values, vectors.
     Eigh,
     Eigenvalues,
-    PseudoInverse { atol: f64, rtol: f64 },
+    PseudoInverse {
+        atol: f64,
+        rtol: f64,
+    },
     Exponential,
 }
 
@@ -199,7 +209,6 @@ impl Linalg {
         Error::argument(self.name(), what).with_hint(hint)
     }
 }
-
 
 impl Op for Linalg {
     fn name(&self) -> &'static str {

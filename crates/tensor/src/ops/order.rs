@@ -162,14 +162,20 @@ impl Tensor {
         let finite = Formula::from(&largest).isfinite();
         let shift = finite.where_(&largest, 0.0).eval()?;
         // Sums relative to the largest element so far: what came before shrinks as that grows.
-        let (before, after) = (shift.narrow(-1, 0, cols - 1)?, shift.narrow(-1, 1, cols - 1)?);
+        let (before, after) = (
+            shift.narrow(-1, 0, cols - 1)?,
+            shift.narrow(-1, 1, cols - 1)?,
+        );
         let was_nothing = Formula::from(largest.narrow(-1, 0, cols - 1)?).eq(f64::NEG_INFINITY);
         let factors = was_nothing.where_(0.0, (&before - &after).exp()).eval()?;
         let first = Tensor::full_of(x.narrow(-1, 0, 1)?.shape(), 0.0, wide, x.device())?;
         let factors = Tensor::cat(&[&first, &factors], -1)?;
         let sums = recurrence(&factors, &(&x - &shift).exp().eval()?)?;
         let result = (Formula::from(&sums).log() + &shift).eval()?;
-        result.transpose(dim, -1)?.contiguous()?.to_dtype(self.dtype())
+        result
+            .transpose(dim, -1)?
+            .contiguous()?
+            .to_dtype(self.dtype())
     }
 
     /// The element in the middle of all, the smaller of two; NaN if there is one, or nothing at all (`torch.median`).
@@ -261,7 +267,8 @@ impl Tensor {
         let place = resolve_dim(NAME, dim, self.ndim())?;
         let size = self.shape().get(place).copied().unwrap_or(1);
         if k == 0 || k > size {
-            let what = format!("expected k from 1 to the {size} elements of dimension {place}, got {k}");
+            let what =
+                format!("expected k from 1 to the {size} elements of dimension {place}, got {k}");
             return Err(Error::argument(NAME, what).with_operands(|| vec![self.operand("self")]));
         }
         if self.ndim() == 0 {
@@ -299,8 +306,13 @@ impl Tensor {
             let values = values.detach().transpose(dim, -1)?;
             let counter = Tensor::arange(0i64, size as i64, 1i64, self.device())?;
             let counter = counter.expand_to(values.shape())?;
-            let (before, own) = (values.narrow(-1, 0, size - 1)?, values.narrow(-1, 1, size - 1)?);
-            let begins = own.ne(&before)?.where_(&counter.narrow(-1, 1, size - 1)?, 0i64)?;
+            let (before, own) = (
+                values.narrow(-1, 0, size - 1)?,
+                values.narrow(-1, 1, size - 1)?,
+            );
+            let begins = own
+                .ne(&before)?
+                .where_(&counter.narrow(-1, 1, size - 1)?, 0i64)?;
             let first = counter.narrow(-1, 0, 1)?;
             let (starts, _) = Tensor::cat(&[&first, &begins], -1)?.cummax(-1)?;
             let lengths = counter.sub(&starts)?;

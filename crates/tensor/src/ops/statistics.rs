@@ -24,7 +24,9 @@ impl Tensor {
     #[track_caller]
     pub fn prod(&self, dim: Option<isize>, keepdim: bool) -> Result<Tensor> {
         let Some(dim) = dim else {
-            let product = self.reshape(&[self.numel() as isize])?.prod(Some(0), false)?;
+            let product = self
+                .reshape(&[self.numel() as isize])?
+                .prod(Some(0), false)?;
             return match keepdim {
                 true => product.reshape(&vec![1; self.ndim()]),
                 false => Ok(product),
@@ -97,8 +99,10 @@ impl Tensor {
         append: Option<&Tensor>,
     ) -> Result<Tensor> {
         if self.ndim() == 0 {
-            return Err(Error::shape("diff", "expected at least one dimension, got none")
-                .with_operands(|| vec![self.operand("self")]));
+            return Err(
+                Error::shape("diff", "expected at least one dimension, got none")
+                    .with_operands(|| vec![self.operand("self")]),
+            );
         }
         let place = resolve_dim("diff", dim, self.ndim())?;
         let parts: Vec<&Tensor> = prepend.into_iter().chain([self]).chain(append).collect();

@@ -87,11 +87,7 @@ fn several(
     Ok(function(call.tensor(name)?)?)
 }
 
-fn list(
-    call: &Call<'_>,
-    name: &str,
-    function: impl Fn(&[&Tensor]) -> Result<Tensor>,
-) -> Answer {
+fn list(call: &Call<'_>, name: &str, function: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Answer {
     one(function(&call.tensors(name)?))
 }
 
@@ -115,7 +111,9 @@ fn tensordot(call: &Call<'_>) -> Answer {
 
 fn einsum(call: &Call<'_>) -> Answer {
     let equation = call.text("equation").unwrap_or_default();
-    list(call, "operands", |operands| Tensor::einsum(equation, operands))
+    list(call, "operands", |operands| {
+        Tensor::einsum(equation, operands)
+    })
 }
 
 fn cdist(call: &Call<'_>) -> Answer {
@@ -159,7 +157,10 @@ fn matrix_power(call: &Call<'_>) -> Answer {
 }
 
 /// An order: a number or one of two names.
-pub(super) fn order(call: &Call<'_>, name: &str) -> std::result::Result<Option<NormOrder>, super::Refusal> {
+pub(super) fn order(
+    call: &Call<'_>,
+    name: &str,
+) -> std::result::Result<Option<NormOrder>, super::Refusal> {
     Ok(match call.text(name) {
         Some("fro") => Some(NormOrder::Frobenius),
         Some("nuc") => Some(NormOrder::Nuclear),
@@ -171,7 +172,9 @@ pub(super) fn order(call: &Call<'_>, name: &str) -> std::result::Result<Option<N
 
 fn vector_norm(call: &Call<'_>) -> Answer {
     let (ord, keepdim) = (call.float("ord", 2.0)?, call.flag("keepdim", false));
-    one(call.tensor("x")?.vector_norm(ord, &call.dims("dim")?, keepdim))
+    one(call
+        .tensor("x")?
+        .vector_norm(ord, &call.dims("dim")?, keepdim))
 }
 
 fn matrix_norm(call: &Call<'_>) -> Answer {

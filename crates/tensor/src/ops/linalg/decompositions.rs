@@ -61,7 +61,10 @@ fn of_one_batch(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]>
         return Err(Error::shape(op, what).with_operands(operands));
     };
     let whole = |matrix: &[usize]| Shape::new(&[&batch[..], matrix].concat());
-    Ok([a.expand_to(&whole(&a_matrix))?, b.expand_to(&whole(&b_matrix))?])
+    Ok([
+        a.expand_to(&whole(&a_matrix))?,
+        b.expand_to(&whole(&b_matrix))?,
+    ])
 }
 
 impl Tensor {
@@ -127,8 +130,7 @@ impl Tensor {
     }
 
     fn is_right_side_of_vectors(&self, b: &Tensor) -> bool {
-        b.ndim() == 1
-            || self.ndim() == b.ndim() + 1 && self.shape()[..b.ndim()] == b.shape()[..]
+        b.ndim() == 1 || self.ndim() == b.ndim() + 1 && self.shape()[..b.ndim()] == b.shape()[..]
     }
 
     /// The solution X of `self @ X = b`, or of `X @ self = b` if not `left`, for triangular `[.., n, n]` of which only the triangle is read,

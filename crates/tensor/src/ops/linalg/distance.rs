@@ -52,7 +52,10 @@ impl Tensor {
     #[track_caller]
     fn distances_by_product(&self, other: &Tensor) -> Result<Tensor> {
         let squares = |x: &Tensor| x.square()?.sum(&[-1], false);
-        let (rows, cols) = (squares(self)?.unsqueeze(-1)?, squares(other)?.unsqueeze(-2)?);
+        let (rows, cols) = (
+            squares(self)?.unsqueeze(-1)?,
+            squares(other)?.unsqueeze(-2)?,
+        );
         let products = self.matmul(&turned(other)?)?;
         let square = &rows + &cols - Formula::from(&products) * 2.0;
         let none = square.le(0.0);
@@ -87,7 +90,8 @@ impl Tensor {
             _ => x.reshape(&[1, self.numel() as isize])?,
         };
         let count = x.size(1)?;
-        for (name, weights, whole) in [("fweights", fweights, true), ("aweights", aweights, false)] {
+        for (name, weights, whole) in [("fweights", fweights, true), ("aweights", aweights, false)]
+        {
             let Some(weights) = weights else { continue };
             if weights.ndim() != 1 || weights.numel() != count {
                 let what = format!("expected {count} {name}, got {}", weights.shape());
@@ -119,7 +123,9 @@ impl Tensor {
                 let lost = Formula::from(&squares) * correction as f64 / &sum;
                 (Formula::from(&sum) - lost).maximum(0.0).eval()?
             }
-            _ => (Formula::from(&sum) - correction as f64).maximum(0.0).eval()?,
+            _ => (Formula::from(&sum) - correction as f64)
+                .maximum(0.0)
+                .eval()?,
         };
         let centred = x.sub(&mean)?;
         let product = centred.matmul(&centred.mul(&weights)?.t()?)?;

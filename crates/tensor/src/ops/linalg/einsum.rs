@@ -74,7 +74,9 @@ impl Term {
         let letters = |letters: &[char]| -> Vec<Label> {
             letters.iter().copied().map(Label::Letter).collect()
         };
-        let ellipsis = (0..hidden).rev().map(|place| Label::Ellipsis(std::cmp::Reverse(place)));
+        let ellipsis = (0..hidden)
+            .rev()
+            .map(|place| Label::Ellipsis(std::cmp::Reverse(place)));
         let mut labels = letters(&self.before);
         labels.extend(ellipsis.filter(|_| self.has_ellipsis));
         labels.extend(letters(&self.after));
@@ -171,7 +173,10 @@ impl Named {
     }
 
     fn count(&self, labels: &[Label]) -> usize {
-        labels.iter().filter_map(|&label| self.size(label)).product()
+        labels
+            .iter()
+            .filter_map(|&label| self.size(label))
+            .product()
     }
 
     /// The product with another operand, summed over the names of both that are not kept.
@@ -181,7 +186,11 @@ impl Named {
         let a = self.summed(|label| is_kept(label) || b_has.contains(&label))?;
         let b = other.summed(|label| is_kept(label) || a_has.contains(&label))?;
         let of = |labels: &[Label], wanted: &dyn Fn(Label) -> bool| -> Vec<Label> {
-            labels.iter().copied().filter(|&label| wanted(label)).collect()
+            labels
+                .iter()
+                .copied()
+                .filter(|&label| wanted(label))
+                .collect()
         };
         let both = of(&a.labels, &|label| b.labels.contains(&label));
         let batch = of(&both, &is_kept);
@@ -189,7 +198,11 @@ impl Named {
         let a_only = of(&a.labels, &|label| !both.contains(&label));
         let b_only = of(&b.labels, &|label| !both.contains(&label));
         let labels = [&batch[..], &a_only, &b_only].concat();
-        let mut sizes: Vec<usize> = batch.iter().chain(&a_only).filter_map(|&label| a.size(label)).collect();
+        let mut sizes: Vec<usize> = batch
+            .iter()
+            .chain(&a_only)
+            .filter_map(|&label| a.size(label))
+            .collect();
         sizes.extend(b_only.iter().filter_map(|&label| b.size(label)));
         let a = a.grouped(&[&batch, &a_only, &inner])?;
         let b = b.grouped(&[&batch, &inner, &b_only])?;
@@ -236,7 +249,9 @@ impl Tensor {
         }
         let result = result.summed(|label| output.contains(&label))?;
         let place = |label: &Label| result.labels.iter().position(|own| own == label);
-        let order: Vec<isize> = (output.iter().filter_map(place)).map(|dim| dim as isize).collect();
+        let order: Vec<isize> = (output.iter().filter_map(place))
+            .map(|dim| dim as isize)
+            .collect();
         result.tensor.permute(&order)
     }
 }

@@ -184,7 +184,8 @@ impl Tensor {
             ([_], NormOrder::Number(ord)) => self.vector_norm(ord, &all, keepdim),
             (&[rows, cols], ord) => self.matrix_norm(ord, [rows, cols], keepdim),
             ([_], _) => {
-                let what = format!("expected a number as the order of a vector's norm, got {ord:?}");
+                let what =
+                    format!("expected a number as the order of a vector's norm, got {ord:?}");
                 Err(Error::argument(NAME, what).with_operands(|| vec![self.operand("self")]))
             }
             (all, _) => {

@@ -7,7 +7,10 @@ use crate::tensor::Tensor;
 
 #[track_caller]
 fn check_dims(op: &'static str, tensors: &[(&'static str, &Tensor, usize)]) -> Result<()> {
-    if tensors.iter().all(|(_, tensor, ndim)| tensor.ndim() == *ndim) {
+    if tensors
+        .iter()
+        .all(|(_, tensor, ndim)| tensor.ndim() == *ndim)
+    {
         return Ok(());
     }
     let list = |of: &dyn Fn(&(&'static str, &Tensor, usize)) -> String| {
@@ -22,7 +25,8 @@ fn check_dims(op: &'static str, tensors: &[(&'static str, &Tensor, usize)]) -> R
     Err(Error::shape(op, what)
         .with_hint("matmul takes other shapes")
         .with_operands(|| {
-            let operand = |(name, tensor, _): &(&'static str, &Tensor, usize)| tensor.operand(*name);
+            let operand =
+                |(name, tensor, _): &(&'static str, &Tensor, usize)| tensor.operand(*name);
             tensors.iter().map(operand).collect()
         }))
 }
