@@ -174,7 +174,8 @@ pub(super) fn add(list: &mut List) {
     let (a, b) = (list.plain(&[2, 3]), list.plain(&[1, 3]));
     list.add("linalg.cross", vec![a, b], |x| x[0].cross(&x[1], -1));
     let (a, b) = (list.plain(&[2, 3]), list.plain(&[3, 2]));
-    list.add("kron", vec![a.clone(), b.clone()], |x| x[0].kron(&x[1]));
+    // It takes any two shapes: of one operand only.
+    list.add("kron", vec![a.clone()], |x| x[0].kron(&x[0].t()?));
     list.add("tensordot", vec![a, b], |x| {
         x[0].tensordot(&x[1], &[0, 1], &[1, 0])
     });

@@ -1,6 +1,6 @@
 //! Products of vectors and matrices by PyTorch's other names, each with the shapes that it takes.
 
-use fireclay_core::{Error, Result, Scalar, resolve_dim};
+use fireclay_core::{DType, Error, Result, Scalar, resolve_dim};
 
 use crate::formula::Formula;
 use crate::tensor::Tensor;
@@ -298,7 +298,15 @@ impl Tensor {
             let left = product(matrices, best, [start, cut])?;
             left.matmul(&product(matrices, best, [cut + 1, end])?)
         }
-        let mut result = product(&matrices, &best, [0, count - 1])?;
+        let dtype = first.dtype();
+        let is_narrow = matches!(dtype, DType::F16 | DType::BF16);
+        if is_narrow && tensors.iter().all(|tensor| tensor.dtype() == dtype) {
+            // Rounded once, not after each product.
+            for matrix in &mut matrices {
+                *matrix = matrix.to_dtype(DType::F32)?;
+            }
+        }
+        let mut result = product(&matrices, &best, [0, count - 1])?.to_dtype(dtype)?;
         if last.ndim() == 1 {
             result = result.squeeze(-1)?;
         }
