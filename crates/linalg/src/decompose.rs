@@ -144,7 +144,7 @@ fn plain_lu<T: Number>(a: &mut [T], rows: &mut [usize]) -> bool {
             let factor = row[col] / top;
             row[col] = factor;
             for (x, &y) in row[col + 1..].iter_mut().zip(&above[col + 1..]) {
-                *x = *x - factor * y;
+                *x -= factor * y;
             }
         }
     }

@@ -71,7 +71,7 @@ pub fn sign_and_log_determinant<T: Real>(a: &[T], n: usize) -> (T, T) {
         } else if x == T::ZERO {
             sign = T::ZERO;
         }
-        log = log + x.size().log();
+        log += x.size().log();
     }
     (sign, log)
 }
