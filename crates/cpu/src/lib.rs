@@ -4,6 +4,7 @@
 
 pub(crate) mod arch;
 pub mod attention;
+pub mod batch;
 pub mod conv;
 pub mod convert;
 pub mod copy;

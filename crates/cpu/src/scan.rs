@@ -279,3 +279,44 @@ fn linear_totals(totals: &[[f64; 2]]) -> Vec<f64> {
     linear::<true>(totals.len(), a, g, |at, s| sums[at] = s);
     sums
 }
+
+/// For each element of rows of `cols`, the place in its row of the largest so far, or the smallest: of equal ones the last, and a NaN
+/// before any number.
+///
+/// # Panics
+/// If the slices' lengths don't fit.
+pub fn extreme_rows<T: PartialOrd + Copy + Sync>(
+    x: &[T],
+    cols: usize,
+    largest: bool,
+    out: &mut [i64],
+) {
+    assert!(x.len() == out.len());
+    if out.is_empty() {
+        return;
+    }
+    let out = Parts::new(out);
+    parallel::for_ranges(x.len() / cols, (TASK / cols).max(1), |range| {
+        for row in range {
+            // SAFETY: each row belongs to one task.
+            let out = unsafe { out.part(row * cols, cols) };
+            let x = &x[row * cols..][..cols];
+            match largest {
+                true => extremes(x, out, |next, best| next >= best),
+                false => extremes(x, out, |next, best| next <= best),
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn extremes<T: PartialOrd + Copy>(x: &[T], out: &mut [i64], beats: impl Fn(T, T) -> bool) {
+    let is_nan = |x: T| x.partial_cmp(&x).is_none();
+    let (mut best, mut place) = (x[0], 0);
+    for (at, (&next, out)) in x.iter().zip(out).enumerate() {
+        if is_nan(next) || (beats(next, best) && !is_nan(best)) {
+            (best, place) = (next, at as i64);
+        }
+        *out = place;
+    }
+}

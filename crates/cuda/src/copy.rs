@@ -56,11 +56,28 @@ pub unsafe fn upload(stream: &Stream, to: u64, bytes: &[u8]) -> Result<()> {
 /// # Safety
 /// `from` is the address of as many bytes of the stream's device.
 pub unsafe fn download(stream: &Stream, from: u64, bytes: &mut [u8]) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { download_for(Reason::Read, stream, from, bytes) }
+}
+
+/// As [`download`], for a reason.
+///
+/// # Errors
+/// As for `download`.
+///
+/// # Safety
+/// As for `download`.
+pub unsafe fn download_for(
+    reason: Reason,
+    stream: &Stream,
+    from: u64,
+    bytes: &mut [u8],
+) -> Result<()> {
     let gpu = stream.gpu();
     if bytes.is_empty() {
         return Ok(());
     }
-    sync::note(Reason::Read, bytes.len() as u64);
+    sync::note(reason, bytes.len() as u64);
     let mut buffer = PinnedBuffer::allocate(gpu, bytes.len().min(PART))?;
     for (number, part) in bytes.chunks_mut(PART).enumerate() {
         let from = from + (number * PART) as u64;

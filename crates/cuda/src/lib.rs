@@ -20,7 +20,7 @@ pub mod sync;
 pub mod vendor;
 
 pub use check::Site;
-pub use copy::{copy, copy_between, download, fill, upload};
+pub use copy::{copy, copy_between, download, download_for, fill, upload};
 pub use driver::{Driver, DriverError, Source, Unavailable, driver};
 pub use event::Event;
 pub use gpu::{Gpu, Launches, Properties};

@@ -13,6 +13,8 @@ pub enum Reason {
     Read,
     /// Memory is short, and blocks that another stream still uses could serve.
     Memory,
+    /// An op's work is done by the host: decompositions of matrices.
+    HostWork,
 }
 
 /// Waits for one reason.
@@ -24,7 +26,7 @@ pub struct Waits {
     pub bytes: u64,
 }
 
-static COUNTS: [[AtomicU64; 2]; 4] = [const { [const { AtomicU64::new(0) }; 2] }; 4];
+static COUNTS: [[AtomicU64; 2]; 5] = [const { [const { AtomicU64::new(0) }; 2] }; 5];
 
 /// How often the host has waited for a device so far, whatever the reason.
 pub fn count() -> u64 {

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use fireclay_core::{Context, DType, Device, Error, Layout, Result, Scalar, call_site};
+use fireclay_core::{Context, DType, Device, Element, Error, Layout, Result, Scalar, call_site};
 use fireclay_cuda::pointwise::{Placed, Pointwise};
 use fireclay_cuda::reduce::{Reduction, View};
 use fireclay_cuda::vendor::{self, ConvOperands, Convolution, Operands, Pass, Product};
@@ -378,6 +378,58 @@ impl<'a> CudaCall<'a> {
     /// Output `index` as a kernel's argument.
     pub(crate) fn output(&self, index: usize) -> Argument<'static> {
         Argument::Address(self.outputs[index].address())
+    }
+
+    /// Has the host do the work: the inputs, contiguous and all of `T`, are copied there, which is waited for and counted, and what
+    /// `work` makes of them is copied back to the outputs.
+    pub(crate) fn on_host<T: Element>(
+        &self,
+        work: impl FnOnce(&[&[T]], Vec<&mut [T]>) -> Result<()>,
+    ) -> Result<()> {
+        let size_of = |operand: &Operand<'_>| {
+            assert!(operand.dtype == T::DTYPE && operand.layout.is_contiguous());
+            operand.layout.numel() * size_of::<T>()
+        };
+        let room_for = |operand: &Operand<'_>| {
+            let what = || format!("{} bytes for an op that runs on the host", size_of(operand));
+            let mut elements: Vec<T> = Vec::new();
+            (elements.try_reserve_exact(operand.layout.numel()))
+                .map_err(|_| Error::out_of_memory(Device::Cpu, what(), ""))?;
+            // SAFETY: reserved; zeros are a number of every dtype.
+            unsafe {
+                elements.as_mut_ptr().write_bytes(0, operand.layout.numel());
+                elements.set_len(operand.layout.numel());
+            }
+            Ok(elements)
+        };
+        let mut inputs: Vec<Vec<T>> = Vec::new();
+        for input in &self.inputs {
+            let mut elements = room_for(input)?;
+            // SAFETY: a number is its bytes, and any bytes are a number; `address` checked that the input lies within its storage,
+            // which is locked.
+            unsafe {
+                let bytes = std::slice::from_raw_parts_mut(
+                    elements.as_mut_ptr().cast::<u8>(),
+                    size_of(input),
+                );
+                let reason = fireclay_cuda::sync::Reason::HostWork;
+                fireclay_cuda::download_for(reason, self.stream, input.address(), bytes)?;
+            }
+            inputs.push(elements);
+        }
+        let mut outputs: Vec<Vec<T>> =
+            (self.outputs.iter()).map(room_for).collect::<Result<_>>()?;
+        let inputs: Vec<&[T]> = inputs.iter().map(Vec::as_slice).collect();
+        work(&inputs, outputs.iter_mut().map(Vec::as_mut_slice).collect())?;
+        for (elements, output) in outputs.iter().zip(&self.outputs) {
+            // SAFETY: as above; the output has room for its elements.
+            unsafe {
+                let bytes =
+                    std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of(output));
+                fireclay_cuda::upload(self.stream, output.address(), bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies elements of the host to the only output, which is contiguous and as long.

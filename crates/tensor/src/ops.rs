@@ -13,12 +13,14 @@ pub(crate) mod float;
 pub mod index;
 pub mod index_put;
 pub mod interpolate;
+pub mod linalg;
 pub mod loss;
 pub mod masked;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod norm_cuda;
 pub mod pad;
+pub mod order;
 pub mod pool;
 pub mod random;
 pub mod recurrent;
@@ -33,6 +35,7 @@ pub mod shape;
 pub mod softmax;
 pub mod sort;
 pub mod subscript;
+pub mod statistics;
 pub mod unary;
 pub mod view;
 
@@ -60,11 +63,13 @@ pub fn others() -> Vec<Box<dyn Op>> {
         index::ops(),
         index_put::ops(),
         interpolate::ops(),
+        linalg::ops(),
         loss::ops(),
         masked::ops(),
         matmul::ops(),
         norm::ops(),
         pad::ops(),
+        order::ops(),
         pool::ops(),
         random::ops(),
         recurrent::ops(),

@@ -9,5 +9,6 @@ pub mod draw;
 pub mod golden;
 pub mod gpu_report;
 pub mod gradcheck;
+pub mod property;
 pub mod samples;
 pub mod verdict;

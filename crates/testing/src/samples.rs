@@ -7,6 +7,7 @@ mod attention;
 mod images;
 mod large;
 mod places;
+mod linear;
 mod pointwise;
 mod recurrent;
 mod reduced;
@@ -87,6 +88,7 @@ pub fn samples() -> Vec<Sample> {
     // Last: what is drawn before stays as it is.
     weighted::add_fused(&mut list);
     places::add(&mut list);
+    linear::add(&mut list);
     list.samples
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::calls::{self, Call, Refusal};
 use crate::compare::{Tolerance, matches, same_bits};
 use crate::golden::{Case, Inputs, Stored};
+use crate::property;
 
 /// What came of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,8 +173,9 @@ fn check(
             compare(key, output, key, tolerance)?;
         }
     }
-    if !case.field("property").is_null() {
-        return Err(Problem::Skip("property checks".into()));
+    if let Some(property) = case.field("property").as_str() {
+        let key = case.input_keys()[0];
+        property::check(property, &inputs.tensors[key], outputs)?.map_err(Problem::Fail)?;
     }
     check_layout(case, inputs, outputs)?;
     let plain = Tolerance::new(tolerance.rtol, tolerance.atol);

@@ -370,9 +370,11 @@ impl Tensor {
     pub fn var(&self, dims: &[isize], correction: f64, keepdim: bool) -> Result<Tensor> {
         let mean = self.mean(dims, true)?;
         let count = self.numel() as f64 / mean.numel().max(1) as f64;
+        let freedom = count - correction;
+        // What flows back to the mean is zero, but of infinities NaN.
+        let mean = if freedom > 0.0 { mean } else { mean.detach() };
         let squares = (self - &mean).square().eval()?;
         let sum = squares.sum(dims, keepdim)?;
-        let freedom = count - correction;
         // Without a degree of freedom: NaN from 0/0, infinity from x/0. Gradients then are NaN or infinite over all dimensions,
         // and over some of them those of a negative divisor. All as in PyTorch.
         if freedom > 0.0 || dims.is_empty() || self.ndim() == 0 {

@@ -244,6 +244,12 @@ impl Op for LinearScan {
     }
 }
 
+/// `s[i] = g[i] + a[i] * s[i - 1]` along the last dimension; a[0] counts for nothing.
+#[track_caller]
+pub(super) fn recurrence(a: &Tensor, g: &Tensor) -> Result<Tensor> {
+    dispatch::call_one(LinearScan { reverse: false }, &[a, g])
+}
+
 /// Scans rows of any length: the totals of a row's chunks, in memory that `scratch` gives for so many, are rows that are scanned in
 /// their turn. `launch` is told what is scanned, the op's input if there is none, the totals of its chunks if it has several, and
 /// whether it is to keep results, from these totals, or to make the totals.

@@ -323,13 +323,21 @@ impl Tensor {
     /// gradient is that element's.
     #[track_caller]
     pub fn max_dim(&self, dim: isize, keepdim: bool) -> Result<(Tensor, Tensor)> {
-        self.extremum(dim, keepdim, self.argmax(dim, true)?)
+        self.extremum(dim, keepdim, self.ordered()?.argmax(dim, true)?)
     }
 
     /// The smallest element along `dim` and its index, the first of equal ones; a NaN is smallest (`torch.min` with `dim`).
     #[track_caller]
     pub fn min_dim(&self, dim: isize, keepdim: bool) -> Result<(Tensor, Tensor)> {
-        self.extremum(dim, keepdim, self.argmin(dim, true)?)
+        self.extremum(dim, keepdim, self.ordered()?.argmin(dim, true)?)
+    }
+
+    /// Bools as numbers.
+    fn ordered(&self) -> Result<Tensor> {
+        match self.dtype() {
+            DType::Bool => self.to_dtype(DType::U8),
+            _ => Ok(self.clone()),
+        }
     }
 
     #[track_caller]

@@ -92,7 +92,7 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
 }
 
 /// The first operand; of an in-place op on a leaf that requires grad, a copy of it.
-fn receiver(call: &Call<'_>) -> Result<Tensor, Refusal> {
+pub(super) fn receiver(call: &Call<'_>) -> Result<Tensor, Refusal> {
     if !call.op().starts_with("Tensor.") {
         return Ok(call.tensor("input")?.clone());
     }

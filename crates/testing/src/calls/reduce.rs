@@ -1,9 +1,11 @@
 //! Reductions and softmax.
 
 use fireclay_tensor::Tensor;
+use fireclay_tensor::ops::linalg::NormOrder;
+use fireclay_tensor::ops::order::Interpolation;
 use serde_json::Value;
 
-use super::{Answer, Call, one, unsupported};
+use super::{Answer, Call, one};
 
 pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
     Some(match call.op() {
@@ -34,15 +36,172 @@ pub(super) fn run(call: &Call<'_>) -> Option<Answer> {
             Ok(vec![x.argsort(dim, descending)?])
         }),
         "topk" => topk(call),
+        "nansum" => over_dims(call, |x, dims, keepdim| x.nansum(dims, keepdim)),
+        "prod" => prod(call),
+        "count_nonzero" => made(|| one(call.tensor("input")?.count_nonzero(&call.dims("dim")?))),
+        "max" => extremum(call, Tensor::max_dim, Tensor::amax),
+        "min" => extremum(call, Tensor::min_dim, Tensor::amin),
+        "aminmax" => aminmax(call),
+        "var_mean" => spreads(call, |x, dims, correction, keepdim| {
+            x.var_mean(dims, correction, keepdim)
+        }),
+        "std_mean" => spreads(call, |x, dims, correction, keepdim| {
+            x.std_mean(dims, correction, keepdim)
+        }),
+        "norm" => norm(call),
+        "cummax" => made(|| pair(call.tensor("input")?.cummax(call.given_dim("dim")?))),
+        "cummin" => made(|| pair(call.tensor("input")?.cummin(call.given_dim("dim")?))),
+        "logcumsumexp" => made(|| one(call.tensor("input")?.logcumsumexp(call.given_dim("dim")?))),
+        "diff" => diff(call),
+        "median" => middle(call, Tensor::median, Tensor::median_dim),
+        "nanmedian" => middle(call, Tensor::nanmedian, Tensor::nanmedian_dim),
+        "kthvalue" => kthvalue(call),
+        "mode" => made(|| {
+            let (dim, keepdim) = (call.dim("dim", -1)?, call.flag("keepdim", false));
+            pair(call.tensor("input")?.mode(dim, keepdim))
+        }),
+        "quantile" => quantile(call, Tensor::quantile),
+        "nanquantile" => quantile(call, Tensor::nanquantile),
+        "histc" => histc(call),
+        "trace" => made(|| one(call.tensor("input")?.trace())),
         _ => return None,
     })
+}
+
+/// What `answer` gives: a place for its question marks.
+fn made(answer: impl FnOnce() -> Answer) -> Answer {
+    answer()
+}
+
+fn pair(both: fireclay_tensor::Result<(Tensor, Tensor)>) -> Answer {
+    let (first, second) = both?;
+    Ok(vec![first, second])
+}
+
+fn maybe_dim(call: &Call<'_>) -> Result<Option<isize>, super::Refusal> {
+    Ok(call.maybe_int("dim")?.map(|dim| dim as isize))
+}
+
+fn prod(call: &Call<'_>) -> Answer {
+    let (dim, keepdim) = (maybe_dim(call)?, call.flag("keepdim", false));
+    let product = input(call)?.prod(dim, keepdim)?;
+    one(match call.dtype("dtype")? {
+        Some(dtype) => product.to_dtype(dtype),
+        None => Ok(product),
+    })
+}
+
+fn extremum(
+    call: &Call<'_>,
+    along: impl Fn(&Tensor, isize, bool) -> fireclay_tensor::Result<(Tensor, Tensor)>,
+    of_all: impl Fn(&Tensor, &[isize], bool) -> fireclay_tensor::Result<Tensor>,
+) -> Answer {
+    let x = call.tensor("input")?;
+    match maybe_dim(call)? {
+        Some(dim) => pair(along(x, dim, call.flag("keepdim", false))),
+        None => one(of_all(x, &[], false)),
+    }
+}
+
+fn aminmax(call: &Call<'_>) -> Answer {
+    let (dim, keepdim) = (maybe_dim(call)?, call.flag("keepdim", false));
+    pair(call.tensor("input")?.aminmax(dim, keepdim))
+}
+
+fn spreads(
+    call: &Call<'_>,
+    function: impl Fn(&Tensor, &[isize], f64, bool) -> fireclay_tensor::Result<(Tensor, Tensor)>,
+) -> Answer {
+    let (correction, keepdim) = (call.float("correction", 1.0)?, call.flag("keepdim", false));
+    pair(function(
+        call.tensor("input")?,
+        &call.dims("dim")?,
+        correction,
+        keepdim,
+    ))
+}
+
+fn norm(call: &Call<'_>) -> Answer {
+    let p = super::linalg::order(call, "p")?.unwrap_or(NormOrder::Frobenius);
+    let keepdim = call.flag("keepdim", false);
+    one(input(call)?.norm(p, &call.dims("dim")?, keepdim))
+}
+
+fn diff(call: &Call<'_>) -> Answer {
+    let n = match call.argument("n") {
+        Some(_) => call.size("n")?,
+        None => 1,
+    };
+    let (prepend, append) = (call.maybe_tensor("prepend")?, call.maybe_tensor("append")?);
+    one(call
+        .tensor("input")?
+        .diff(n, call.dim("dim", -1)?, prepend, append))
+}
+
+fn middle(
+    call: &Call<'_>,
+    of_all: impl Fn(&Tensor) -> fireclay_tensor::Result<Tensor>,
+    along: impl Fn(&Tensor, isize, bool) -> fireclay_tensor::Result<(Tensor, Tensor)>,
+) -> Answer {
+    let x = call.tensor("input")?;
+    match maybe_dim(call)? {
+        Some(dim) => pair(along(x, dim, call.flag("keepdim", false))),
+        None => one(of_all(x)),
+    }
+}
+
+fn kthvalue(call: &Call<'_>) -> Answer {
+    let (k, dim) = (call.size("k")?, call.dim("dim", -1)?);
+    pair(
+        call.tensor("input")?
+            .kthvalue(k, dim, call.flag("keepdim", false)),
+    )
+}
+
+fn quantile(
+    call: &Call<'_>,
+    function: impl Fn(
+        &Tensor,
+        &Tensor,
+        Option<isize>,
+        bool,
+        Interpolation,
+    ) -> fireclay_tensor::Result<Tensor>,
+) -> Answer {
+    let x = call.tensor("input")?;
+    let q = match call.scalar("q")? {
+        Some(number) => Tensor::full_of(&[], number, x.dtype(), x.device())?,
+        None => call.tensor("q")?.clone(),
+    };
+    let interpolation = match call.text("interpolation") {
+        Some("lower") => Interpolation::Lower,
+        Some("higher") => Interpolation::Higher,
+        Some("nearest") => Interpolation::Nearest,
+        Some("midpoint") => Interpolation::Midpoint,
+        _ => Interpolation::Linear,
+    };
+    let keepdim = call.flag("keepdim", false);
+    one(function(x, &q, maybe_dim(call)?, keepdim, interpolation))
+}
+
+fn histc(call: &Call<'_>) -> Answer {
+    let bins = match call.argument("bins") {
+        Some(_) => call.size("bins")?,
+        None => 100,
+    };
+    let (min, max) = (call.float("min", 0.0)?, call.float("max", 0.0)?);
+    one(call.tensor("input")?.histc(bins, min, max))
 }
 
 fn scan(
     call: &Call<'_>,
     function: impl Fn(&Tensor, isize) -> fireclay_tensor::Result<Tensor>,
 ) -> Answer {
-    one(function(&input(call)?, call.given_dim("dim")?))
+    let result = function(&input(call)?, call.given_dim("dim")?)?;
+    one(match call.dtype("dtype")? {
+        Some(dtype) => result.to_dtype(dtype),
+        None => Ok(result),
+    })
 }
 
 fn sorted(
@@ -77,14 +236,12 @@ fn over_dims(
     function: impl Fn(&Tensor, &[isize], bool) -> fireclay_tensor::Result<Tensor>,
 ) -> Answer {
     let x = input(call)?;
-    if call
-        .dtype("dtype")?
-        .is_some_and(|dtype| dtype.is_integer() && dtype.size() < 8)
-    {
-        return Err(unsupported("a narrow dtype for the sum"));
-    }
     let keepdim = call.flag("keepdim", false);
-    one(function(&x, &call.dims("dim")?, keepdim))
+    let result = function(&x, &call.dims("dim")?, keepdim)?;
+    one(match call.dtype("dtype")? {
+        Some(dtype) => result.to_dtype(dtype),
+        None => Ok(result),
+    })
 }
 
 fn chosen(
@@ -97,10 +254,11 @@ fn chosen(
         Some(dim) => one(function(x, dim as isize, keepdim)),
         // Without a dimension: the place in the flat tensor.
         None => {
-            if keepdim {
-                return Err(unsupported("keepdim without dim"));
-            }
-            one(function(&x.reshape(&[x.numel() as isize])?, 0, false))
+            let place = function(&x.reshape(&[x.numel() as isize])?, 0, false)?;
+            one(match keepdim {
+                true => place.reshape(&vec![1; x.ndim()]),
+                false => Ok(place),
+            })
         }
     }
 }
