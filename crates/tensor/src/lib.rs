@@ -34,12 +34,13 @@ pub use generator::{Generator, RngState, default_generator, manual_seed};
 pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
     attention::Attention,
-    conv::Conv2dOptions,
+    conv::{Conv2dOptions, ConvOptions},
+    conv_nd::ConvTransposeOptions,
     interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
     matmul::{Activation, LinearEpilogue},
     norm::BatchNorm,
-    pool::{AvgPool2d, Pool2d},
+    pool::{AvgPool, AvgPool2d, Pool, Pool2d},
     recurrent::CellWeights,
 };
 pub use parameter::{Buffer, Moved, Parameter, ParameterId};

@@ -5,6 +5,7 @@ mod attention_cuda;
 pub mod binary;
 pub mod conv;
 pub(crate) mod conv_vendor;
+pub mod conv_nd;
 pub mod copy;
 pub mod fill;
 pub(crate) mod float;
@@ -24,6 +25,7 @@ pub mod scan;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
+mod taps;
 pub mod unary;
 pub mod view;
 
