@@ -16,6 +16,7 @@ pub mod matmul;
 pub mod norm;
 pub(crate) mod norm_cuda;
 pub mod pool;
+pub mod pool_nd;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
