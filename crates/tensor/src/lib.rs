@@ -34,12 +34,14 @@ pub use generator::{Generator, RngState, default_generator, manual_seed};
 pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
     attention::Attention,
+    columns::Blocks,
     conv::{Conv2dOptions, ConvOptions},
     conv_nd::ConvTransposeOptions,
     interpolate::{InterpolateMode, InterpolateTo},
     loss::{CrossEntropy, Reduction},
     matmul::{Activation, LinearEpilogue},
     norm::BatchNorm,
+    normalize::InstanceNorm,
     pool::{AvgPool, AvgPool2d, Pool, Pool2d},
     recurrent::CellWeights,
 };
