@@ -19,7 +19,7 @@ pub struct Blocks {
 }
 
 /// More pixels than any plane in memory has.
-const MOST: usize = 1 << 32;
+const MOST: usize = 1 << 30;
 
 impl Blocks {
     /// Blocks of this size, one at each pixel where it fits.

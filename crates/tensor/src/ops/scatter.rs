@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::float::match_float;
 use super::index::{
-    Gather, IndexAdd, IndexSelect, KERNELS, around, as_indices, by_size, by_sum, check_gather,
+    EmbeddingOptions, Gather, IndexAdd, IndexSelect, KERNELS, around, as_indices, by_size, by_sum, check_gather,
     check_indices, last_of_eight, match_number, numbers, out_of_range,
 };
 use super::sort::sorted_places;
@@ -408,6 +408,10 @@ impl Op for PutRows {
 const SELECT: IndexSelect = IndexSelect {
     name: "index",
     dim: 0,
+    grad: EmbeddingOptions {
+        padding_idx: None,
+        scale_grad_by_freq: false,
+    },
 };
 
 /// One value of each op of this file.

@@ -5,7 +5,7 @@ use fireclay_core::{Error, Result, Shape};
 use crate::tensor::Tensor;
 
 /// More places than any table has: a table of so many does not fit into memory.
-const MOST: usize = 1 << 32;
+const MOST: usize = 1 << 28;
 
 /// Windows along one dimension of `size`.
 #[derive(Clone, Copy, Debug)]
