@@ -6,6 +6,7 @@ mod arranged;
 mod attention;
 mod images;
 mod large;
+mod layers;
 mod pointwise;
 mod recurrent;
 mod reduced;
@@ -85,6 +86,7 @@ pub fn samples() -> Vec<Sample> {
     images::add(&mut list);
     // Last: what is drawn before stays as it is.
     weighted::add_fused(&mut list);
+    layers::add(&mut list);
     list.samples
 }
 

@@ -25,7 +25,6 @@ impl Upsample {
     pub fn to_size(size: impl Into<Size2>) -> Upsample {
         Upsample::with(InterpolateTo::Size(size.into().0), InterpolateMode::Nearest)
     }
-
 }
 
 impl<const N: usize> Upsample<N> {

@@ -43,18 +43,28 @@ impl Blocks {
                 return Err(Error::argument(op, what));
             }
             let reach = dilation.checked_mul(kernel - 1);
-            let padded = padding.checked_mul(2).and_then(|zeros| zeros.checked_add(size[dim]));
-            let room = padded.zip(reach).and_then(|(padded, reach)| padded.checked_sub(reach)?.checked_sub(1));
+            let padded = padding
+                .checked_mul(2)
+                .and_then(|zeros| zeros.checked_add(size[dim]));
+            let room = padded
+                .zip(reach)
+                .and_then(|(padded, reach)| padded.checked_sub(reach)?.checked_sub(1));
             let Some(room) = room else {
-                let what = format!("expected blocks that fit into the padded image {size:?}, got {self:?}");
+                let what = format!(
+                    "expected blocks that fit into the padded image {size:?}, got {self:?}"
+                );
                 return Err(Error::shape(op, what));
             };
             counts[dim] = room / stride + 1;
         }
         let numbers = [counts, self.kernel];
-        let numel = (numbers.as_flattened().iter()).try_fold(1usize, |all, &count| all.checked_mul(count));
+        let numel =
+            (numbers.as_flattened().iter()).try_fold(1usize, |all, &count| all.checked_mul(count));
         if !numel.is_some_and(|numel| numel <= MOST) {
-            let what = format!("{} by {} blocks of {:?} are more than there is memory for", counts[0], counts[1], self.kernel);
+            let what = format!(
+                "{} by {} blocks of {:?} are more than there is memory for",
+                counts[0], counts[1], self.kernel
+            );
             return Err(Error::argument(op, what));
         }
         Ok(counts)
@@ -70,11 +80,17 @@ impl Blocks {
                     .checked_sub(blocks.padding[dim])
                     .filter(|&place| place < size[dim])
             };
-            place(0).zip(place(1)).map_or(height * width, |(y, x)| y * width + x)
+            place(0)
+                .zip(place(1))
+                .map_or(height * width, |(y, x)| y * width + x)
         };
-        let taps = (0..self.kernel[0]).flat_map(move |y| (0..blocks.kernel[1]).map(move |x| [y, x]));
+        let taps =
+            (0..self.kernel[0]).flat_map(move |y| (0..blocks.kernel[1]).map(move |x| [y, x]));
         let all = move || (0..counts[0]).flat_map(move |y| (0..counts[1]).map(move |x| [y, x]));
-        indices(taps.flat_map(move |tap| all().map(move |at| pixel(at, tap))), like)
+        indices(
+            taps.flat_map(move |tap| all().map(move |at| pixel(at, tap))),
+            like,
+        )
     }
 }
 
@@ -113,7 +129,10 @@ impl Tensor {
             let [height, width] = size;
             let pixels = height.checked_mul(width).filter(|&pixels| pixels <= MOST);
             let per_channel = blocks.kernel[0] * blocks.kernel[1];
-            let (Some(pixels), true) = (pixels, counts[0] * counts[1] == count && rows.is_multiple_of(per_channel)) else {
+            let (Some(pixels), true) = (
+                pixels,
+                counts[0] * counts[1] == count && rows.is_multiple_of(per_channel),
+            ) else {
                 let what = format!(
                     "expected [n, c * {per_channel}, {}] for images of {height} by {width}, got {}",
                     counts[0] * counts[1],
@@ -138,14 +157,21 @@ impl Tensor {
         as_one_call(|| {
             let sizes = self.shape().split_last_chunk::<3>();
             let square = r.checked_mul(r).filter(|&square| square > 0);
-            let fit = sizes.zip(square).filter(|((_, [channels, ..]), square)| channels.is_multiple_of(*square));
+            let fit = sizes
+                .zip(square)
+                .filter(|((_, [channels, ..]), square)| channels.is_multiple_of(*square));
             let sizes = fit.and_then(|((lead, &[channels, height, width]), square)| {
-                let grown = [channels / square, height.checked_mul(r)?, width.checked_mul(r)?];
+                let grown = [
+                    channels / square,
+                    height.checked_mul(r)?,
+                    width.checked_mul(r)?,
+                ];
                 Some((lead, [channels / square, r, r, height, width], grown))
             });
             let Some((lead, parts, grown)) = sizes else {
                 let what = format!("expected [.., c * {r} * {r}, h, w], got {}", self.shape());
-                return Err(Error::shape("pixel_shuffle", what).with_operands(|| vec![self.operand("input")]));
+                return Err(Error::shape("pixel_shuffle", what)
+                    .with_operands(|| vec![self.operand("input")]));
             };
             let moved = self.regrouped(lead, &parts, &[0, 3, 1, 4, 2])?;
             shaped(&moved, &[lead, &grown].concat())
@@ -159,14 +185,21 @@ impl Tensor {
         let r = downscale_factor;
         as_one_call(|| {
             let sizes = self.shape().split_last_chunk::<3>();
-            let fit = sizes.filter(|(_, [_, height, width])| r > 0 && height.is_multiple_of(r) && width.is_multiple_of(r));
+            let fit = sizes.filter(|(_, [_, height, width])| {
+                r > 0 && height.is_multiple_of(r) && width.is_multiple_of(r)
+            });
             let sizes = fit.and_then(|(lead, &[channels, height, width])| {
                 let grown = channels.checked_mul(r)?.checked_mul(r)?;
-                Some((lead, [channels, height / r, r, width / r, r], [grown, height / r, width / r]))
+                Some((
+                    lead,
+                    [channels, height / r, r, width / r, r],
+                    [grown, height / r, width / r],
+                ))
             });
             let Some((lead, parts, shrunk)) = sizes else {
                 let what = format!("expected [.., c, h * {r}, w * {r}], got {}", self.shape());
-                return Err(Error::shape("pixel_unshuffle", what).with_operands(|| vec![self.operand("input")]));
+                return Err(Error::shape("pixel_unshuffle", what)
+                    .with_operands(|| vec![self.operand("input")]));
             };
             let moved = self.regrouped(lead, &parts, &[0, 2, 4, 1, 3])?;
             shaped(&moved, &[lead, &shrunk].concat())
@@ -179,12 +212,16 @@ impl Tensor {
         as_one_call(|| {
             let shape = self.shape();
             if shape.ndim() < 3 || groups == 0 || !shape[1].is_multiple_of(groups) {
-                let what = format!("expected [n, c, ..] with channels in {groups} equal groups, got {shape}");
-                return Err(Error::shape("channel_shuffle", what).with_operands(|| vec![self.operand("input")]));
+                let what = format!(
+                    "expected [n, c, ..] with channels in {groups} equal groups, got {shape}"
+                );
+                return Err(Error::shape("channel_shuffle", what)
+                    .with_operands(|| vec![self.operand("input")]));
             }
             let places = shape[2..].iter().product();
             let parts = [groups, shape[1] / groups, places];
-            self.regrouped(&shape[..1], &parts, &[1, 0, 2])?.reshape_to(shape)
+            self.regrouped(&shape[..1], &parts, &[1, 0, 2])?
+                .reshape_to(shape)
         })
     }
 

@@ -1,6 +1,6 @@
 //! Convolutions of other forms than `conv2d`, made of it: `conv1d`, `conv3d`, the transposed ones, padding that keeps the size.
 
-use fireclay_core::{Error, Result, Shape, as_one_call};
+use fireclay_core::{DType, Error, Result, Shape, as_one_call};
 
 use super::conv::{self, Conv2dOptions, ConvOptions};
 use super::taps::{Taps, batched, shaped, unbatched, zeros};
@@ -72,9 +72,13 @@ fn depth_taps(
         );
         return Err(Error::argument(op, what));
     }
-    let reach = (kernel - 1).checked_mul(dilation).filter(|reach| *reach < MOST);
+    let reach = (kernel - 1)
+        .checked_mul(dilation)
+        .filter(|reach| *reach < MOST);
     let (Some(reach), true) = (reach, size.max(stride).max(padding) < MOST) else {
-        let what = format!("a kernel of {kernel} by {dilation}, padded by {padding}, is larger than any memory");
+        let what = format!(
+            "a kernel of {kernel} by {dilation}, padded by {padding}, is larger than any memory"
+        );
         return Err(Error::argument(op, what));
     };
     let Some(room) = (size + 2 * padding).checked_sub(reach + 1) else {
@@ -219,20 +223,21 @@ impl Tensor {
                     weight.shape()[1],
                     options.groups
                 );
-                return Err(Error::shape("conv3d", what)
-                    .with_operands(|| operands(self, weight, bias)));
+                return Err(
+                    Error::shape("conv3d", what).with_operands(|| operands(self, weight, bias))
+                );
             }
             let taps = depth_taps("conv3d", depth, weight.shape()[2], &options)
                 .map_err(|error| error.with_operands(|| operands(self, weight, bias)))?;
             let seen = taps.take("conv3d", &input, 2)?;
-            let seen = shaped(&seen, &[batch, channels, taps.count, taps.kernel, height, width])?
-                .permute(&[0, 2, 1, 3, 4, 5])?;
+            let seen = shaped(
+                &seen,
+                &[batch, channels, taps.count, taps.kernel, height, width],
+            )?
+            .permute(&[0, 2, 1, 3, 4, 5])?;
             let images = [batch * taps.count, channels * taps.kernel, height, width];
-            let output = shaped(&seen, &images)?.conv2d(
-                &of_depth(weight)?,
-                bias,
-                of_images(&options),
-            )?;
+            let output =
+                shaped(&seen, &images)?.conv2d(&of_depth(weight)?, bias, of_images(&options))?;
             let &[_, channels, height, width] = &output.shape()[..] else {
                 unreachable!("conv2d gives images");
             };
@@ -265,14 +270,19 @@ impl Tensor {
                     "padding=\"same\" takes a stride of 1, got {:?}",
                     options.stride
                 );
-                return Err(Error::argument(op, what).with_operands(|| operands(self, weight, bias)));
+                return Err(
+                    Error::argument(op, what).with_operands(|| operands(self, weight, bias))
+                );
             }
             let mut padding = [0; N];
             let mut odd = [false; N];
             for dim in 0..N {
                 let reach = weight.shape()[2 + dim].saturating_sub(1);
                 let Some(zeros) = reach.checked_mul(options.dilation[dim]) else {
-                    let what = format!("a dilation of {} is larger than any memory", options.dilation[dim]);
+                    let what = format!(
+                        "a dilation of {} is larger than any memory",
+                        options.dilation[dim]
+                    );
                     return Err(Error::argument(op, what));
                 };
                 padding[dim] = zeros.div_ceil(2);
@@ -412,7 +422,10 @@ impl Tensor {
             return Err(fail(Error::shape(op, what)));
         }
         let Some(results) = weight.shape()[1].checked_mul(groups) else {
-            return Err(fail(Error::shape(op, format!("{groups} groups are too many"))));
+            return Err(fail(Error::shape(
+                op,
+                format!("{groups} groups are too many"),
+            )));
         };
         if let Some(bias) = bias
             && bias.shape()[..] != [results]
@@ -422,7 +435,11 @@ impl Tensor {
         }
         let of_weight = weight.dtype();
         let others = [Some(&input), bias];
-        if let Some(other) = others.into_iter().flatten().find(|x| x.dtype() != of_weight) {
+        if let Some(other) = others
+            .into_iter()
+            .flatten()
+            .find(|x| x.dtype() != of_weight)
+        {
             let what = format!(
                 "expected operands of one floating dtype, got {of_weight} and {}",
                 other.dtype()
@@ -432,7 +449,13 @@ impl Tensor {
         let kernel = &weight.shape()[2..];
         let [sizes, beyond] =
             transposed_size(op, &input.shape()[2..], kernel, &options).map_err(fail)?;
-        let mut output = transpose(&input, weight, sizes).map_err(fail)?;
+        // 16-bit results with a bias are rounded once, after it is added.
+        let once = bias.is_some() && of_weight.is_half();
+        let [input, weight] = match once {
+            true => [input.to_dtype(DType::F32)?, weight.to_dtype(DType::F32)?],
+            false => [input, weight.clone()],
+        };
+        let mut output = transpose(&input, &weight, sizes).map_err(fail)?;
         for (dim, &more) in beyond.iter().enumerate().filter(|(_, more)| **more > 0) {
             let mut shape = output.shape().to_vec();
             shape[2 + dim] = more;
@@ -442,7 +465,8 @@ impl Tensor {
         if let Some(bias) = bias {
             let mut shape = vec![1; N + 1];
             shape[0] = results;
-            output = output.add(&shaped(bias, &shape)?)?;
+            let bias = bias.to_dtype(output.dtype())?;
+            output = output.add(&shaped(&bias, &shape)?)?.to_dtype(of_weight)?;
         }
         unbatched(output, added)
     }

@@ -53,7 +53,10 @@ impl Tensor {
         let mut shape = self.shape().to_vec();
         if channels {
             if shape.len() < 2 {
-                let what = format!("expected [n, c, ..] of 2 dimensions or more, got {}", self.shape());
+                let what = format!(
+                    "expected [n, c, ..] of 2 dimensions or more, got {}",
+                    self.shape()
+                );
                 return Err(Error::shape(op, what).with_operands(operands));
             }
             shape[2..].fill(1);

@@ -52,7 +52,9 @@ fn bags_of(offsets: &Tensor, count: usize, include_last: bool) -> Result<(Tensor
         let values = offsets.to_vec::<i64>()?;
         let sorted = values.windows(2).all(|pair| pair[0] <= pair[1]);
         let inside = values.first().is_none_or(|&first| first == 0)
-            && values.last().is_none_or(|&last| last as u64 <= count as u64);
+            && values
+                .last()
+                .is_none_or(|&last| last as u64 <= count as u64);
         if !(sorted && inside) {
             return fail(format!(
                 "expected offsets that rise from 0 to at most {count}, got {values:?}"
@@ -84,16 +86,26 @@ impl Tensor {
                     .with_operands(|| vec![self.operand("weight"), indices.operand("input")]))
             };
             let &[_, width] = &self.shape()[..] else {
-                return fail(format!("expected a table [count, width], got {}", self.shape()));
+                return fail(format!(
+                    "expected a table [count, width], got {}",
+                    self.shape()
+                ));
             };
-            let EmbeddingBag { mode, per_sample_weights: weights, .. } = options;
+            let EmbeddingBag {
+                mode,
+                per_sample_weights: weights,
+                ..
+            } = options;
             if weights.is_some() && mode != EmbeddingBagMode::Sum {
-                return fail(format!("per_sample_weights are for sums, got mode {mode:?}"));
+                return fail(format!(
+                    "per_sample_weights are for sums, got mode {mode:?}"
+                ));
             }
             if let Some(weights) = weights.filter(|weights| weights.shape() != indices.shape()) {
                 return fail(format!(
                     "expected a weight for each of the indices {}, got {}",
-                    indices.shape(), weights.shape()
+                    indices.shape(),
+                    weights.shape()
                 ));
             }
             let places = as_indices(OP, indices)?;
@@ -105,14 +117,19 @@ impl Tensor {
                     let all = (0..bags).flat_map(|bag| (0..length).map(move |_| bag));
                     (super::taps::indices(all, self)?, bags)
                 }
-                _ => return fail(format!(
-                    "expected indices of one dimension with offsets, or of two without, got {}",
-                    indices.shape()
-                )),
+                _ => {
+                    return fail(format!(
+                        "expected indices of one dimension with offsets, or of two without, got {}",
+                        indices.shape()
+                    ));
+                }
             };
             let mut rows = self.embedding_with(&flat, options.rows)?;
             let padding = options.rows.padding_idx.map(|row| flat.ne(row as i64));
-            let counted = padding.transpose()?.map(|counted| shaped(&counted, &[count, 1])).transpose()?;
+            let counted = padding
+                .transpose()?
+                .map(|counted| shaped(&counted, &[count, 1]))
+                .transpose()?;
             if mode == EmbeddingBagMode::Max {
                 return largest(&rows, &bag, bags, counted.as_ref());
             }
@@ -145,7 +162,9 @@ impl Tensor {
 fn largest(rows: &Tensor, bag: &Tensor, bags: usize, counted: Option<&Tensor>) -> Result<Tensor> {
     let width = rows.shape()[1];
     let counts = match counted {
-        Some(counted) => shaped(counted, &[rows.shape()[0]])?.to_dtype(DType::I64)?.to_vec::<i64>()?,
+        Some(counted) => shaped(counted, &[rows.shape()[0]])?
+            .to_dtype(DType::I64)?
+            .to_vec::<i64>()?,
         None => vec![1; rows.shape()[0]],
     };
     let mut places: Vec<Vec<usize>> = vec![Vec::new(); bags];
@@ -169,7 +188,10 @@ fn largest(rows: &Tensor, bag: &Tensor, bags: usize, counted: Option<&Tensor>) -
     let table = indices(places.iter().flat_map(full), rows)?;
     let seen = shaped(&rows.index_select(0, &table)?, &[bags, longest, width])?;
     let (largest, _) = seen.max_dim(1, false)?;
-    let filled = indices(places.iter().map(|places| usize::from(!places.is_empty())), rows)?;
+    let filled = indices(
+        places.iter().map(|places| usize::from(!places.is_empty())),
+        rows,
+    )?;
     let filled = shaped(&filled.ne(0i64)?, &[bags, 1])?;
     filled.where_(&largest, &zeros(&[], &largest)?)
 }

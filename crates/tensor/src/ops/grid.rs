@@ -54,7 +54,11 @@ impl GridSample {
     /// Brings a place into the image as the padding says. Where it is moved to a border, no gradient flows.
     fn inside(&self, place: Formula, size: usize) -> Formula {
         let last = size as f64 - 1.0;
-        let kept = |place: Formula| place.gt(0.0).where_(place.lt(last).where_(&place, last), 0.0);
+        let kept = |place: Formula| {
+            place
+                .gt(0.0)
+                .where_(place.lt(last).where_(&place, last), 0.0)
+        };
         match self.padding_mode {
             GridSamplePadding::Zeros => place,
             GridSamplePadding::Border => kept(place),
@@ -91,7 +95,11 @@ impl Pixels<'_> {
         let mut valid: Option<Formula> = None;
         for (place, &size) in places.iter().zip(self.sizes) {
             let inside = place.ge(0.0).logical_and(place.le(size as f64 - 1.0));
-            let whole = inside.where_(place, 0.0).eval()?.detach().to_dtype(DType::I64)?;
+            let whole = inside
+                .where_(place, 0.0)
+                .eval()?
+                .detach()
+                .to_dtype(DType::I64)?;
             flat = Some(match flat {
                 None => Formula::from(&whole),
                 Some(flat) => flat * Formula::from(size as i64) + &whole,
@@ -102,7 +110,10 @@ impl Pixels<'_> {
             });
         }
         let (Some(flat), Some(valid)) = (flat, valid) else {
-            return Err(Error::shape("grid_sample", "expected images with dimensions"));
+            return Err(Error::shape(
+                "grid_sample",
+                "expected images with dimensions",
+            ));
         };
         let flat = flat.eval()?;
         let mut shape = flat.shape().clone();
@@ -152,12 +163,15 @@ impl Tensor {
             if self.dtype() != grid.dtype() || !self.dtype().is_floating_point() {
                 let what = format!(
                     "expected images and grid of one floating dtype, got {} and {}",
-                    self.dtype(), grid.dtype()
+                    self.dtype(),
+                    grid.dtype()
                 );
                 return Err(Error::dtype(OP, what).with_operands(operands));
             }
             if self.dtype().is_half() {
-                let wide = self.to_dtype(DType::F32)?.grid_sample(&grid.to_dtype(DType::F32)?, options)?;
+                let wide = self
+                    .to_dtype(DType::F32)?
+                    .grid_sample(&grid.to_dtype(DType::F32)?, options)?;
                 return wide.to_dtype(self.dtype());
             }
             let [batch, channels] = [shape[0], shape[1]];
@@ -168,7 +182,10 @@ impl Tensor {
                 return super::taps::zeros(&result, self);
             }
             let values = shaped(self, &[batch, channels, sizes.iter().product()])?;
-            let pixels = Pixels { values: &values, sizes };
+            let pixels = Pixels {
+                values: &values,
+                sizes,
+            };
             let mut at = Vec::new();
             for (dim, &size) in sizes.iter().enumerate() {
                 // The grid's coordinates are from the last dimension to the first.
@@ -198,13 +215,17 @@ impl Tensor {
                         let chosen: Vec<&(Formula, Formula)> = (0..dims)
                             .map(|dim| &ends[dim][corner >> (dims - 1 - dim) & 1])
                             .collect();
-                        let places: Vec<Formula> = chosen.iter().map(|(place, _)| place.clone()).collect();
+                        let places: Vec<Formula> =
+                            chosen.iter().map(|(place, _)| place.clone()).collect();
                         let (value, valid) = pixels.at(&places)?;
                         let weight = chosen.iter().map(|(_, weight)| weight.clone());
                         let weight = weight.reduce(|product, weight| product * weight);
                         terms.extend(weight.map(|weight| valid.where_(&value * weight, 0.0)));
                     }
-                    total(terms).map(|sum| sum.eval()).transpose()?.unwrap_or(values)
+                    total(terms)
+                        .map(|sum| sum.eval())
+                        .transpose()?
+                        .unwrap_or(values)
                 }
                 GridSampleMode::Bicubic => {
                     let &[height, width] = sizes else {
@@ -230,7 +251,10 @@ impl Tensor {
                         let row = total(terms).map(|row| row.eval()).transpose()?;
                         rows.extend(row.map(|row| &row * down));
                     }
-                    total(rows).map(|sum| sum.eval()).transpose()?.unwrap_or(values)
+                    total(rows)
+                        .map(|sum| sum.eval())
+                        .transpose()?
+                        .unwrap_or(values)
                 }
             };
             shaped(&sampled, &result)
@@ -253,9 +277,13 @@ impl Tensor {
                     self.shape()
                 ));
             }
-            let numel = size.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
+            let numel = size
+                .iter()
+                .try_fold(1usize, |all, &size| all.checked_mul(size));
             if size.contains(&0) || !numel.is_some_and(|numel| numel <= isize::MAX as usize) {
-                return fail(format!("expected sizes of at least 1 that memory has, got {size:?}"));
+                return fail(format!(
+                    "expected sizes of at least 1 that memory has, got {size:?}"
+                ));
             }
             if !self.dtype().is_floating_point() {
                 let what = format!("expected maps of a floating dtype, got {}", self.dtype());
@@ -278,7 +306,8 @@ impl Tensor {
                     false => (2 * place + 1) as f64 / count as f64 - 1.0,
                 };
                 let steps: Vec<f64> = (0..count).map(step).collect();
-                let steps = Tensor::from_slice(&steps, &shape, self.device())?.to_dtype(self.dtype())?;
+                let steps =
+                    Tensor::from_slice(&steps, &shape, self.device())?.to_dtype(self.dtype())?;
                 sum = &steps * column(dims - 1 - dim)? + sum;
             }
             let grid = sum.eval()?;

@@ -565,8 +565,9 @@ impl Tensor {
                 "padding_idx {row} is not one of the {} rows",
                 self.shape()[0]
             );
-            return Err(Error::argument("embedding", what)
-                .with_operands(|| vec![self.operand("table")]));
+            return Err(
+                Error::argument("embedding", what).with_operands(|| vec![self.operand("table")])
+            );
         }
         let op = IndexSelect {
             name: "embedding",

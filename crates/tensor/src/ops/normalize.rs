@@ -80,12 +80,22 @@ impl Tensor {
                 let what = format!("expected [n, c, ..] of 3 dimensions or more, got {shape}");
                 return Err(Error::shape(OP, what).with_operands(operands));
             }
-            let InstanceNorm { weight, bias, running, use_input_stats, momentum, eps } = options;
+            let InstanceNorm {
+                weight,
+                bias,
+                running,
+                use_input_stats,
+                momentum,
+                eps,
+            } = options;
             let (batch, channels) = (shape[0], shape[1]);
             let places: usize = shape[2..].iter().product();
             let all = || {
                 let running = running.map(|(mean, variance)| [mean, variance]);
-                weight.into_iter().chain(bias).chain(running.into_iter().flatten())
+                weight
+                    .into_iter()
+                    .chain(bias)
+                    .chain(running.into_iter().flatten())
             };
             if let Some(wrong) = all().find(|tensor| tensor.shape()[..] != [channels]) {
                 let what = format!(
@@ -100,7 +110,14 @@ impl Tensor {
                     return Err(Error::argument(OP, what).with_operands(operands));
                 }
                 let training = false;
-                let norm = BatchNorm { weight, bias, running, training, momentum, eps };
+                let norm = BatchNorm {
+                    weight,
+                    bias,
+                    running,
+                    training,
+                    momentum,
+                    eps,
+                };
                 return self.batch_norm(norm);
             }
             if places == 1 {
@@ -109,14 +126,18 @@ impl Tensor {
             }
             // Each image's channel is a channel of one image.
             let repeated = |tensor: &Tensor| -> Result<Tensor> {
-                shaped(&tensor.expand_to(&Shape::new(&[batch, channels]))?, &[batch * channels])
+                shaped(
+                    &tensor.expand_to(&Shape::new(&[batch, channels]))?,
+                    &[batch * channels],
+                )
             };
             let each = |tensor: Option<&Tensor>| tensor.map(repeated).transpose();
             let (weight, bias) = (each(weight)?, each(bias)?);
             let statistics = match running {
-                Some((mean, variance)) => {
-                    Some([repeated(&mean.detach())?.copy()?, repeated(&variance.detach())?.copy()?])
-                }
+                Some((mean, variance)) => Some([
+                    repeated(&mean.detach())?.copy()?,
+                    repeated(&variance.detach())?.copy()?,
+                ]),
                 None => None,
             };
             let norm = BatchNorm {
@@ -143,7 +164,13 @@ impl Tensor {
     /// Divides each channel of `[n, c, ..]` by `(k + alpha * mean of squares of the size channels around it)^beta`
     /// (`torch.nn.functional.local_response_norm`).
     #[track_caller]
-    pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
+    pub fn local_response_norm(
+        &self,
+        size: usize,
+        alpha: f64,
+        beta: f64,
+        k: f64,
+    ) -> Result<Tensor> {
         const OP: &str = "local_response_norm";
         as_one_call(|| {
             let shape = self.shape();
@@ -208,7 +235,13 @@ impl Tensor {
 
     /// The `p`-norm along the last dimension of `self - other + eps` (`torch.nn.functional.pairwise_distance`).
     #[track_caller]
-    pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result<Tensor> {
+    pub fn pairwise_distance(
+        &self,
+        other: &Tensor,
+        p: f64,
+        eps: f64,
+        keepdim: bool,
+    ) -> Result<Tensor> {
         const OP: &str = "pairwise_distance";
         as_one_call(|| {
             let [x, y] = self.with_common_shape(OP, other)?;
@@ -223,16 +256,28 @@ impl Tensor {
     /// `x1 weight[o] x2 + bias[o]` for each `o`: `[.., i]` and `[.., j]` with `weight` `[o, i, j]` give `[.., o]`
     /// (`torch.nn.functional.bilinear`).
     #[track_caller]
-    pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    pub fn bilinear(
+        &self,
+        other: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
         const OP: &str = "bilinear";
         as_one_call(|| {
             let fail = |what: String| {
                 Err(Error::shape(OP, what).with_operands(|| {
-                    vec![self.operand("input1"), other.operand("input2"), weight.operand("weight")]
+                    vec![
+                        self.operand("input1"),
+                        other.operand("input2"),
+                        weight.operand("weight"),
+                    ]
                 }))
             };
             let &[results, first, second] = &weight.shape()[..] else {
-                return fail(format!("expected a weight [o, i, j], got {}", weight.shape()));
+                return fail(format!(
+                    "expected a weight [o, i, j], got {}",
+                    weight.shape()
+                ));
             };
             let (Some((&width, lead)), Some((&other_width, other_lead))) =
                 (self.shape().split_last(), other.shape().split_last())
@@ -242,7 +287,9 @@ impl Tensor {
             if lead != other_lead || [width, other_width] != [first, second] {
                 return fail(format!(
                     "inputs [.., {first}] and [.., {second}] with equal sizes before fit the weight {}, got {} and {}",
-                    weight.shape(), self.shape(), other.shape()
+                    weight.shape(),
+                    self.shape(),
+                    other.shape()
                 ));
             }
             if bias.is_some_and(|bias| bias.shape()[..] != [results]) {
@@ -265,7 +312,11 @@ impl Tensor {
     #[track_caller]
     fn with_common_shape(&self, op: &'static str, other: &Tensor) -> Result<[Tensor; 2]> {
         let Some(shape) = self.shape().broadcast(other.shape()) else {
-            let what = format!("shapes do not broadcast, got {} and {}", self.shape(), other.shape());
+            let what = format!(
+                "shapes do not broadcast, got {} and {}",
+                self.shape(),
+                other.shape()
+            );
             return Err(Error::shape(op, what)
                 .with_operands(|| vec![self.operand("x1"), other.operand("x2")]));
         };

@@ -191,8 +191,7 @@ impl Tensor {
                 return unbatched(zeros(&shape, &input)?, added);
             }
             let of_depth = |x: &Tensor| x.adaptive_avg_pool2d([depth, height * width]);
-            let pooled =
-                by_parts(&input, |x| x.adaptive_avg_pool2d([height, width]), of_depth)?;
+            let pooled = by_parts(&input, |x| x.adaptive_avg_pool2d([height, width]), of_depth)?;
             unbatched(pooled, added)
         })
     }
@@ -210,18 +209,28 @@ impl Tensor {
             "adaptive_max_pool2d",
             "adaptive_max_pool3d",
         ];
-        let op = NAMES.get(N.wrapping_sub(1)).copied().unwrap_or("adaptive_max_pool");
+        let op = NAMES
+            .get(N.wrapping_sub(1))
+            .copied()
+            .unwrap_or("adaptive_max_pool");
         as_one_call(|| {
             let (input, added) = batched::<N>(op, self)?;
             let of = input.shape()[2..].to_vec();
             if of.contains(&0) || size.iter().any(|&size| size > MOST) {
-                let what = format!("expected sizes of at least 1 before, and after such as memory has, got {} to {size:?}", input.shape());
+                let what = format!(
+                    "expected sizes of at least 1 before, and after such as memory has, got {} to {size:?}",
+                    input.shape()
+                );
                 return Err(Error::shape(op, what).with_operands(|| vec![self.operand("input")]));
             }
             if size.contains(&0) {
                 let shape = [&input.shape()[..2], &size].concat();
-                let places = Tensor::full_of(&shape, 0i64, fireclay_core::DType::I64, self.device())?;
-                return Ok((unbatched(zeros(&shape, &input)?, added)?, unbatched(places, added)?));
+                let places =
+                    Tensor::full_of(&shape, 0i64, fireclay_core::DType::I64, self.device())?;
+                return Ok((
+                    unbatched(zeros(&shape, &input)?, added)?,
+                    unbatched(places, added)?,
+                ));
             }
             // Windows of unequal length see their last place several times; the first time counts.
             let mut wide = input.clone();
@@ -245,7 +254,9 @@ impl Tensor {
                 };
                 taps.check(op)?;
                 let places: Vec<usize> = windows
-                    .flat_map(|[start, end]| (0..kernel[dim]).map(move |tap| (start + tap).min(end - 1)))
+                    .flat_map(|[start, end]| {
+                        (0..kernel[dim]).map(move |tap| (start + tap).min(end - 1))
+                    })
                     .collect();
                 let table = indices(places.iter().copied(), &input)?;
                 wide = wide.index_select(2 + dim as isize, &table)?;
@@ -305,7 +316,10 @@ impl Tensor {
             1 => self.max_pool1d_with_indices(window.as_dims()),
             2 => self.max_pool2d_with_indices(window.as_dims()),
             3 => self.max_pool3d_with_indices(window.as_dims()),
-            _ => Err(Error::argument(op, format!("pooling is over 1 to 3 dimensions, got {N}"))),
+            _ => Err(Error::argument(
+                op,
+                format!("pooling is over 1 to 3 dimensions, got {N}"),
+            )),
         }
     }
 
@@ -323,14 +337,25 @@ impl Tensor {
                 Err(Error::argument(op, what).with_operands(|| vec![self.operand("input")]))
             };
             if window.padding != [0; N] || window.dilation != [1; N] {
-                return fail(format!("expected no padding and no dilation, got {window:?}"));
+                return fail(format!(
+                    "expected no padding and no dilation, got {window:?}"
+                ));
             }
             if norm_type == 0.0 || norm_type.is_nan() {
-                return fail(format!("expected a norm_type other than 0, got {norm_type}"));
+                return fail(format!(
+                    "expected a norm_type other than 0, got {norm_type}"
+                ));
             }
-            let places = window.kernel.iter().map(|&size| size as f64).product::<f64>();
+            let places = window
+                .kernel
+                .iter()
+                .map(|&size| size as f64)
+                .product::<f64>();
             let powers = self.pow(norm_type)?;
-            let average = AvgPool { window, ..AvgPool::new(window.kernel) };
+            let average = AvgPool {
+                window,
+                ..AvgPool::new(window.kernel)
+            };
             let average = match N {
                 1 => powers.avg_pool1d(average.as_dims())?,
                 2 => powers.avg_pool2d(average.as_dims())?,
@@ -349,15 +374,24 @@ impl Tensor {
     #[track_caller]
     pub fn max_unpool<const N: usize>(&self, places: &Tensor, size: [usize; N]) -> Result<Tensor> {
         let names = ["max_unpool1d", "max_unpool2d", "max_unpool3d"];
-        let op = names.get(N.wrapping_sub(1)).copied().unwrap_or("max_unpool");
+        let op = names
+            .get(N.wrapping_sub(1))
+            .copied()
+            .unwrap_or("max_unpool");
         as_one_call(|| {
             let operands = || vec![self.operand("input"), places.operand("indices")];
             let (input, added) = batched::<N>(op, self)?;
             if places.shape() != self.shape() {
-                let what = format!("expected indices of the input's shape {}, got {}", self.shape(), places.shape());
+                let what = format!(
+                    "expected indices of the input's shape {}, got {}",
+                    self.shape(),
+                    places.shape()
+                );
                 return Err(Error::shape(op, what).with_operands(operands));
             }
-            let volume = size.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
+            let volume = size
+                .iter()
+                .try_fold(1usize, |all, &size| all.checked_mul(size));
             let Some(volume) = volume.filter(|&volume| volume < MOST) else {
                 let what = format!("an output of {size:?} is larger than any memory");
                 return Err(Error::argument(op, what).with_operands(operands));

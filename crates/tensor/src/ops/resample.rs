@@ -52,7 +52,12 @@ impl Side {
             (false, None) => from as f64 / to as f64,
         };
         let step = if single { f64::from(step as f32) } else { step };
-        Side { from, to, step, single }
+        Side {
+            from,
+            to,
+            step,
+            single,
+        }
     }
 
     fn nearest(&self) -> Weighted {
@@ -64,7 +69,9 @@ impl Side {
             (place.floor() as usize).min(self.from - 1)
         };
         let places = (0..self.to).map(place).collect();
-        Weighted { taps: vec![(places, Vec::new())] }
+        Weighted {
+            taps: vec![(places, Vec::new())],
+        }
     }
 
     fn cubic(&self, align_corners: bool) -> Weighted {
@@ -170,9 +177,8 @@ impl Tensor {
             let operands = || vec![self.operand("input")];
             let shape = self.shape();
             if shape.ndim() != N + 2 || !(1..=3).contains(&N) {
-                let what = format!(
-                    "expected [n, c, ..] with {N} more of 1 to 3 dimensions, got {shape}"
-                );
+                let what =
+                    format!("expected [n, c, ..] with {N} more of 1 to 3 dimensions, got {shape}");
                 return Err(Error::shape(OP, what)
                     .with_hint("add dimensions with unsqueeze(0)")
                     .with_operands(operands));
@@ -196,7 +202,10 @@ impl Tensor {
             let (size, factors) = match to {
                 InterpolateTo::Size(size) => (size, None),
                 InterpolateTo::Scale(factors) => {
-                    if !factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
+                    if !factors
+                        .iter()
+                        .all(|factor| factor.is_finite() && *factor > 0.0)
+                    {
                         let what = format!("expected factors above 0, got {factors:?}");
                         return Err(Error::argument(OP, what).with_operands(operands));
                     }
@@ -239,9 +248,8 @@ impl Tensor {
             // The last dimension first, as PyTorch does.
             for dim in (0..N).rev() {
                 let factor = factors.map(|factors| factors[dim]);
-                let side = |aligned| {
-                    Side::new(from[dim], size[dim], factor, aligned, dtype != DType::F64)
-                };
+                let side =
+                    |aligned| Side::new(from[dim], size[dim], factor, aligned, dtype != DType::F64);
                 let weighted = match mode {
                     Bicubic { align_corners } => side(align_corners).cubic(align_corners),
                     BilinearAntialiased { align_corners } => {

@@ -6,8 +6,8 @@ use smallvec::smallvec;
 
 use super::float::match_float;
 use super::index::{
-    EmbeddingOptions, Gather, IndexAdd, IndexSelect, KERNELS, around, as_indices, by_size, by_sum, check_gather,
-    check_indices, last_of_eight, match_number, numbers, out_of_range,
+    EmbeddingOptions, Gather, IndexAdd, IndexSelect, KERNELS, around, as_indices, by_size, by_sum,
+    check_gather, check_indices, last_of_eight, match_number, numbers, out_of_range,
 };
 use super::sort::sorted_places;
 use crate::autograd::Backward;

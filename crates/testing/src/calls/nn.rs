@@ -55,12 +55,12 @@ fn known(call: &Call<'_>) -> Result<Option<Vec<Tensor>>, Refusal> {
         "nn.functional.affine_grid" => affine_grid(call),
         "nn.functional.unfold" => unfold(call),
         "nn.functional.fold" => fold(call),
-        "nn.functional.pixel_shuffle" => {
-            one(call.tensor("input")?.pixel_shuffle(call.size("upscale_factor")?))
-        }
-        "nn.functional.pixel_unshuffle" => {
-            one(call.tensor("input")?.pixel_unshuffle(call.size("downscale_factor")?))
-        }
+        "nn.functional.pixel_shuffle" => one(call
+            .tensor("input")?
+            .pixel_shuffle(call.size("upscale_factor")?)),
+        "nn.functional.pixel_unshuffle" => one(call
+            .tensor("input")?
+            .pixel_unshuffle(call.size("downscale_factor")?)),
         "nn.functional.channel_shuffle" => {
             one(call.tensor("input")?.channel_shuffle(call.size("groups")?))
         }
@@ -125,8 +125,7 @@ fn groups(call: &Call<'_>) -> Result<usize, Refusal> {
     }
 }
 
-type Conv<O> =
-    fn(&Tensor, &Tensor, Option<&Tensor>, O) -> fireclay_tensor::Result<Tensor>;
+type Conv<O> = fn(&Tensor, &Tensor, Option<&Tensor>, O) -> fireclay_tensor::Result<Tensor>;
 
 fn conv<const N: usize>(call: &Call<'_>, op: Conv<ConvOptions<N>>) -> Answer {
     let named = call.text("padding");
@@ -163,18 +162,22 @@ fn interpolate(call: &Call<'_>) -> Answer {
         3 => interpolate_dims::<1>(call),
         4 => interpolate_dims::<2>(call),
         5 => interpolate_dims::<3>(call),
-        _ => Err(Refusal::RuledOut("images of other dimensions than 1 to 3".into())),
+        _ => Err(Refusal::RuledOut(
+            "images of other dimensions than 1 to 3".into(),
+        )),
     }
 }
 
 fn interpolate_dims<const N: usize>(call: &Call<'_>) -> Answer {
     let x = call.tensor("input")?;
     let antialias = call.flag("antialias", false);
-    let given = call.argument("align_corners").is_some_and(|flag| !flag.is_null());
+    let given = call
+        .argument("align_corners")
+        .is_some_and(|flag| !flag.is_null());
     let align_corners = call.flag("align_corners", false);
     let mode = match (call.text("mode").unwrap_or("nearest"), antialias) {
         ("nearest" | "nearest-exact" | "area", _) if given => {
-            return Err(unsupported("align_corners of nearest, which can't be written"));
+            return Err(Refusal::RuledOut("align_corners of nearest".into()));
         }
         ("nearest", false) => InterpolateMode::Nearest,
         ("nearest-exact", false) => InterpolateMode::NearestExact,
@@ -195,6 +198,9 @@ fn interpolate_dims<const N: usize>(call: &Call<'_>) -> Answer {
     let Ok(factors) = <[f64; N]>::try_from(factors) else {
         return one(x.interpolate(InterpolateTo::Size(call.each("size", [0; N])?), mode));
     };
+    if call.argument("size").is_some_and(|size| !size.is_null()) {
+        return Err(Refusal::RuledOut("a size and a factor".into()));
+    }
     let to = match call.flag("recompute_scale_factor", false) {
         true => {
             let scaled = |dim: usize| (x.shape()[2 + dim] as f64 * factors[dim]) as usize;
@@ -274,7 +280,10 @@ fn adaptive<const N: usize>(
 
 fn adaptive_max<const N: usize>(call: &Call<'_>) -> Answer {
     let input = call.tensor("input")?;
-    chosen(call, input.adaptive_max_pool_with_indices::<N>(output_size(call)?))
+    chosen(
+        call,
+        input.adaptive_max_pool_with_indices::<N>(output_size(call)?),
+    )
 }
 
 fn max_unpool<const N: usize>(call: &Call<'_>) -> Answer {
@@ -304,7 +313,9 @@ fn instance_norm(call: &Call<'_>) -> Answer {
 fn local_response_norm(call: &Call<'_>) -> Answer {
     let (alpha, beta) = (call.float("alpha", 1e-4)?, call.float("beta", 0.75)?);
     let (size, k) = (call.size("size")?, call.float("k", 1.0)?);
-    one(call.tensor("input")?.local_response_norm(size, alpha, beta, k))
+    one(call
+        .tensor("input")?
+        .local_response_norm(size, alpha, beta, k))
 }
 
 fn normalize(call: &Call<'_>) -> Answer {
@@ -347,7 +358,9 @@ fn grid_sample(call: &Call<'_>) -> Answer {
         },
         align_corners: call.flag("align_corners", false),
     };
-    one(call.tensor("input")?.grid_sample(call.tensor("grid")?, options))
+    one(call
+        .tensor("input")?
+        .grid_sample(call.tensor("grid")?, options))
 }
 
 fn affine_grid(call: &Call<'_>) -> Answer {
