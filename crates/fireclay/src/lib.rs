@@ -110,11 +110,13 @@
 pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_threads};
 pub use fireclay_tensor::device::{check_available, default_device, set_default_device};
 pub use fireclay_tensor::{
-    Activation, Attention, AvgPool2d, Backpropagation, BatchNorm, Conv2dOptions, CrossEntropy,
-    DType, DefaultDeviceGuard, Device, DeviceOrDefault, Element, Error, Float32MatmulPrecision,
-    Formula, Generator, HookHandle, IntoDevice, Layout, LinearEpilogue, Operand, Origin, Pool2d,
-    Reduction, Result, RngState, Scalar, Shape, StateDict, Tensor, ThreadDevices,
-    default_generator, dispatch, enable_grad, function, get_default_device,
+    Activation, Attention, AvgPool, AvgPool2d, Backpropagation, BatchNorm, Blocks, Conv2dOptions,
+    ConvOptions, ConvTransposeOptions, CrossEntropy, DType, DefaultDeviceGuard, Device,
+    DeviceOrDefault, Element, EmbeddingBag, EmbeddingBagMode, EmbeddingOptions, Error,
+    Float32MatmulPrecision, Formula, Generator, GridSample, GridSampleMode, GridSamplePadding,
+    HookHandle, InstanceNorm, InterpolateMode, InterpolateTo, IntoDevice, Layout, LinearEpilogue,
+    Operand, Origin, Pool, Pool2d, Reduction, Result, RngState, Scalar, Shape, StateDict, Tensor,
+    ThreadDevices, default_generator, dispatch, enable_grad, function, get_default_device,
     get_float32_matmul_precision, grad, grad_with, inference_mode, is_grad_enabled,
     is_inference_mode, manual_seed, no_grad, op, set_float32_matmul_precision, set_grad_enabled,
 };

@@ -60,7 +60,7 @@ impl Blocks {
         let numbers = [counts, self.kernel];
         let numel =
             (numbers.as_flattened().iter()).try_fold(1usize, |all, &count| all.checked_mul(count));
-        if !numel.is_some_and(|numel| numel <= MOST) {
+        if numel.is_none_or(|numel| numel > MOST) {
             let what = format!(
                 "{} by {} blocks of {:?} are more than there is memory for",
                 counts[0], counts[1], self.kernel

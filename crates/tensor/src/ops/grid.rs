@@ -199,7 +199,7 @@ impl Tensor {
                         .map(|(dim, place)| inside(place, dim).round())
                         .collect();
                     let (value, valid) = pixels.at(&places)?;
-                    valid.where_(&Formula::from(&value), 0.0).eval()?
+                    valid.where_(Formula::from(&value), 0.0).eval()?
                 }
                 GridSampleMode::Bilinear => {
                     let mut ends = Vec::new();
@@ -280,7 +280,7 @@ impl Tensor {
             let numel = size
                 .iter()
                 .try_fold(1usize, |all, &size| all.checked_mul(size));
-            if size.contains(&0) || !numel.is_some_and(|numel| numel <= isize::MAX as usize) {
+            if size.contains(&0) || numel.is_none_or(|numel| numel > isize::MAX as usize) {
                 return fail(format!(
                     "expected sizes of at least 1 that memory has, got {size:?}"
                 ));
