@@ -8,6 +8,7 @@ mod images;
 mod large;
 mod places;
 mod linear;
+mod layers;
 mod pointwise;
 mod recurrent;
 mod reduced;
@@ -89,6 +90,7 @@ pub fn samples() -> Vec<Sample> {
     weighted::add_fused(&mut list);
     places::add(&mut list);
     linear::add(&mut list);
+    layers::add(&mut list);
     list.samples
 }
 

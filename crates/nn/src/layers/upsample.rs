@@ -5,11 +5,11 @@ use fireclay_tensor::{InterpolateMode, InterpolateTo, Result, Tensor};
 use super::size::Size2;
 use crate::module::Module;
 
-/// Resizes images `[N, C, H, W]` to the nearest pixel or bilinearly (`torch.nn.Upsample`).
+/// Resizes images `[N, C, H, W]`, or what has 1 or 3 dimensions after the channels (`torch.nn.Upsample`).
 #[derive(crate::Module, Clone, Copy, Debug)]
-pub struct Upsample {
+pub struct Upsample<const N: usize = 2> {
     #[module(skip)]
-    to: InterpolateTo,
+    to: InterpolateTo<N>,
     #[module(skip)]
     mode: InterpolateMode,
 }
@@ -25,14 +25,16 @@ impl Upsample {
     pub fn to_size(size: impl Into<Size2>) -> Upsample {
         Upsample::with(InterpolateTo::Size(size.into().0), InterpolateMode::Nearest)
     }
+}
 
+impl<const N: usize> Upsample<N> {
     /// To any size, in any mode.
-    pub fn with(to: InterpolateTo, mode: InterpolateMode) -> Upsample {
+    pub fn with(to: InterpolateTo<N>, mode: InterpolateMode) -> Upsample<N> {
         Upsample { to, mode }
     }
 }
 
-impl Module for Upsample {
+impl<const N: usize> Module for Upsample<N> {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         input.interpolate(self.to, self.mode)
     }

@@ -18,25 +18,28 @@ use crate::op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas
 use crate::storage::{CpuCall, out_of_host_memory};
 use crate::tensor::Tensor;
 
-/// How a kernel moves over an image. Pairs are (height, width).
+/// How a kernel moves over `N` dimensions, the outermost first: (height, width) of images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Conv2dOptions {
+pub struct ConvOptions<const N: usize> {
     /// Steps of the kernel.
-    pub stride: [usize; 2],
+    pub stride: [usize; N],
     /// Zeros put on each side.
-    pub padding: [usize; 2],
+    pub padding: [usize; N],
     /// Distance between taps of the kernel.
-    pub dilation: [usize; 2],
+    pub dilation: [usize; N],
     /// Groups of channels that don't see each other.
     pub groups: usize,
 }
 
-impl Default for Conv2dOptions {
-    fn default() -> Conv2dOptions {
-        Conv2dOptions {
-            stride: [1, 1],
-            padding: [0, 0],
-            dilation: [1, 1],
+/// The options of [`Tensor::conv2d`].
+pub type Conv2dOptions = ConvOptions<2>;
+
+impl<const N: usize> Default for ConvOptions<N> {
+    fn default() -> ConvOptions<N> {
+        ConvOptions {
+            stride: [1; N],
+            padding: [0; N],
+            dilation: [1; N],
             groups: 1,
         }
     }
@@ -761,6 +764,17 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
         }),
         Box::new(Conv2dWeightGrad { options, shape }),
     ]
+}
+
+/// Images `[n, c, h, w]` of which a convolution with `weight` makes `images` `[n, o, h', w']`.
+#[track_caller]
+pub(super) fn input_of(
+    images: &Tensor,
+    weight: &Tensor,
+    options: Conv2dOptions,
+    shape: Shape,
+) -> Result<Tensor> {
+    dispatch::call_one(Conv2dInputGrad { options, shape }, &[weight, images])
 }
 
 impl Tensor {

@@ -149,6 +149,38 @@ pub(super) fn as_indices(op: &'static str, indices: &Tensor) -> Result<Tensor> {
 pub(super) struct IndexSelect {
     pub(super) name: &'static str,
     pub(super) dim: usize,
+    pub(super) grad: EmbeddingOptions,
+}
+
+/// How the rows of [`Tensor::embedding_with`] are trained.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct EmbeddingOptions {
+    /// A row that stands for "nothing here" and gets no gradient.
+    pub padding_idx: Option<usize>,
+    /// Whether the gradient of each row is divided by how often the row was looked up.
+    pub scale_grad_by_freq: bool,
+}
+
+impl EmbeddingOptions {
+    /// The gradient of the rows looked up at `indices` of `count`, as the table gets it.
+    fn apply(self, grad: &Tensor, indices: &Tensor, count: usize) -> Result<Tensor> {
+        let mut grad = grad.clone();
+        let sizes = [indices.numel(), 1];
+        if let Some(row) = self.padding_idx {
+            let padding = indices.eq(row as i64)?.reshape_to(&Shape::new(&sizes))?;
+            let zero = Tensor::full_of(&[], 0i64, grad.dtype(), grad.device())?;
+            grad = padding.where_(&zero, &grad)?;
+        }
+        if self.scale_grad_by_freq {
+            let ones = Tensor::full_of(&[indices.numel()], 1i64, DType::I64, grad.device())?;
+            let counts = Tensor::full_of(&[count], 0i64, DType::I64, grad.device())?
+                .index_add(0, indices, &ones)?
+                .index_select(0, indices)?
+                .to_dtype(grad.dtype())?;
+            grad = grad.div(&counts.reshape_to(&Shape::new(&sizes))?)?;
+        }
+        Ok(grad)
+    }
 }
 
 impl Op for IndexSelect {
@@ -177,11 +209,14 @@ impl Op for IndexSelect {
     }
 
     fn backward(&self, context: &Backward<'_>) -> Result<Grads> {
+        let size = context.input_shape(0)[self.dim];
         let op = IndexAdd {
             dim: self.dim,
-            size: context.input_shape(0)[self.dim],
+            size,
         };
-        let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
+        let indices = context.input(1)?;
+        let grad = self.grad.apply(context.grad_output(), &indices, size)?;
+        let grad = dispatch::call_one(op, &[&grad, &indices])?;
         Ok(smallvec![Some(grad), None])
     }
 
@@ -258,6 +293,7 @@ impl Op for IndexAdd {
         let op = IndexSelect {
             name: "index_select",
             dim: self.dim,
+            grad: EmbeddingOptions::default(),
         };
         let grad = dispatch::call_one(op, &[context.grad_output(), &context.input(1)?])?;
         Ok(smallvec![Some(grad), None])
@@ -461,7 +497,11 @@ impl Op for Cat {
 
 /// One value of each op of this file.
 pub(super) fn ops() -> Vec<Box<dyn Op>> {
-    let select = |name| IndexSelect { name, dim: 0 };
+    let select = |name| IndexSelect {
+        name,
+        dim: 0,
+        grad: EmbeddingOptions::default(),
+    };
     vec![
         Box::new(select("index_select")),
         Box::new(select("embedding")),
@@ -490,6 +530,7 @@ impl Tensor {
         let op = IndexSelect {
             name: "index_select",
             dim,
+            grad: EmbeddingOptions::default(),
         };
         dispatch::call_one(op, &[self, &as_indices("index_select", indices)?])
     }
@@ -497,6 +538,12 @@ impl Tensor {
     /// Rows of this `[count, width]` table at `indices` of any shape: `[.., width]` (`torch.nn.functional.embedding`).
     #[track_caller]
     pub fn embedding(&self, indices: &Tensor) -> Result<Tensor> {
+        self.embedding_with(indices, EmbeddingOptions::default())
+    }
+
+    /// [`embedding`](Tensor::embedding) of which some rows are trained otherwise (`padding_idx`, `scale_grad_by_freq`).
+    #[track_caller]
+    pub fn embedding_with(&self, indices: &Tensor, options: EmbeddingOptions) -> Result<Tensor> {
         if self.ndim() != 2 {
             return Err(Error::shape(
                 "embedding",
@@ -504,9 +551,19 @@ impl Tensor {
             )
             .with_operands(|| vec![self.operand("table")]));
         }
+        if let Some(row) = options.padding_idx.filter(|&row| row >= self.shape()[0]) {
+            let what = format!(
+                "padding_idx {row} is not one of the {} rows",
+                self.shape()[0]
+            );
+            return Err(
+                Error::argument("embedding", what).with_operands(|| vec![self.operand("table")])
+            );
+        }
         let op = IndexSelect {
             name: "embedding",
             dim: 0,
+            grad: options,
         };
         let flat = as_indices("embedding", indices)?.reshape(&[-1])?;
         let rows = dispatch::call_one(op, &[self, &flat])?;

@@ -6,8 +6,8 @@ use fireclay_cuda::Argument;
 use smallvec::smallvec;
 
 use super::index::{
-    IndexAdd, IndexSelect, KERNELS, around, as_indices, check_indices, match_number, numbers,
-    out_of_range,
+    EmbeddingOptions, IndexAdd, IndexSelect, KERNELS, around, as_indices, check_indices,
+    match_number, numbers, out_of_range,
 };
 use super::masked::{coordinates, true_places};
 use super::scatter::{put_runs, same_dtype};
@@ -155,6 +155,10 @@ impl Op for PutRows {
 const SELECT: IndexSelect = IndexSelect {
     name: "index",
     dim: 1,
+    grad: EmbeddingOptions {
+        padding_idx: None,
+        scale_grad_by_freq: false,
+    },
 };
 
 /// One value of each op of this file.

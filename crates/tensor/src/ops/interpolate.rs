@@ -16,32 +16,64 @@ use crate::tensor::Tensor;
 /// The kernels of `interpolate.cu`.
 static KERNELS: Library = fireclay_cuda::library!("interpolate");
 
-/// The size to which [`Tensor::interpolate`] brings images. Pairs are (height, width).
+/// The size to which [`Tensor::interpolate`] brings `N` dimensions, the outermost first: (height, width) of images.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum InterpolateTo {
+pub enum InterpolateTo<const N: usize> {
     /// This size.
-    Size([usize; 2]),
+    Size([usize; N]),
     /// So many times the size, rounded down (`scale_factor`).
-    Scale([f64; 2]),
+    Scale([f64; N]),
 }
 
 /// From which pixels [`Tensor::interpolate`] makes new ones.
+///
+/// `align_corners` says whether pixels are points, and the corner pixels of both images meet; else they are squares, and the
+/// corners meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InterpolateMode {
     /// From the pixel at or before the place (`mode="nearest"`).
     Nearest,
-    /// From the four pixels around it (`mode="bilinear"`).
-    Bilinear {
-        /// Whether pixels are points, and the corner pixels of both images meet; else they are squares, and the corners meet.
+    /// From the pixel whose centre is nearest (`mode="nearest-exact"`).
+    NearestExact,
+    /// From the two pixels around it, in one dimension (`mode="linear"`).
+    Linear {
+        /// Whether pixels are points.
         align_corners: bool,
     },
+    /// From the four pixels around it (`mode="bilinear"`).
+    Bilinear {
+        /// Whether pixels are points.
+        align_corners: bool,
+    },
+    /// From the eight pixels around it, in volumes (`mode="trilinear"`).
+    Trilinear {
+        /// Whether pixels are points.
+        align_corners: bool,
+    },
+    /// From the sixteen pixels around it (`mode="bicubic"`).
+    Bicubic {
+        /// Whether pixels are points.
+        align_corners: bool,
+    },
+    /// As `Bilinear`; where the image shrinks, from all pixels that a new one covers (`antialias=True`).
+    BilinearAntialiased {
+        /// Whether pixels are points.
+        align_corners: bool,
+    },
+    /// As `Bicubic`; where the image shrinks, from all pixels that a new one covers (`antialias=True`).
+    BicubicAntialiased {
+        /// Whether pixels are points.
+        align_corners: bool,
+    },
+    /// The average of the pixels that the new one covers (`mode="area"`).
+    Area,
 }
 
 /// Resizes images; `of` is their shape where this is the gradient.
 #[derive(Clone, Debug)]
 struct Interpolate {
-    to: InterpolateTo,
-    mode: InterpolateMode,
+    to: InterpolateTo<2>,
+    mode: Resampling,
     of: Option<Shape>,
 }
 
@@ -82,15 +114,7 @@ impl Interpolate {
             input,
             output,
             factors,
-            resampling: match self.mode {
-                InterpolateMode::Nearest => Resampling::Nearest,
-                InterpolateMode::Bilinear {
-                    align_corners: false,
-                } => Resampling::Bilinear,
-                InterpolateMode::Bilinear {
-                    align_corners: true,
-                } => Resampling::BilinearAligned,
-            },
+            resampling: self.mode,
         })
     }
 }
@@ -205,18 +229,14 @@ impl Op for Interpolate {
 pub(super) fn ops() -> Vec<Box<dyn Op>> {
     let of = |of| Interpolate {
         to: InterpolateTo::Size([1, 1]),
-        mode: InterpolateMode::Nearest,
+        mode: Resampling::Nearest,
         of,
     };
     vec![Box::new(of(None)), Box::new(of(Some(Shape::scalar())))]
 }
 
-impl Tensor {
-    /// Resizes images `[n, c, h, w]` (`torch.nn.functional.interpolate`).
-    ///
-    /// Between the pixels that a size or a factor asks for, a factor also says how far apart they are taken, as in PyTorch.
-    #[track_caller]
-    pub fn interpolate(&self, to: InterpolateTo, mode: InterpolateMode) -> Result<Tensor> {
-        dispatch::call_one(Interpolate { to, mode, of: None }, &[self])
-    }
+/// Resizes images `[n, c, h, w]`.
+#[track_caller]
+pub(super) fn resize(images: &Tensor, to: InterpolateTo<2>, mode: Resampling) -> Result<Tensor> {
+    dispatch::call_one(Interpolate { to, mode, of: None }, &[images])
 }

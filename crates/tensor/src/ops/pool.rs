@@ -181,33 +181,38 @@ impl OnDevice {
     }
 }
 
-/// The window of [`Tensor::max_pool2d`]. Pairs are (height, width).
+/// A window over `N` dimensions, the outermost first: (height, width) of images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pool2d {
+pub struct Pool<const N: usize> {
     /// Size of the window.
-    pub kernel: [usize; 2],
+    pub kernel: [usize; N],
     /// Steps of the window; PyTorch's default is the kernel.
-    pub stride: [usize; 2],
+    pub stride: [usize; N],
     /// Places put on each side, which are never chosen.
-    pub padding: [usize; 2],
+    pub padding: [usize; N],
     /// Distance between places of the window.
-    pub dilation: [usize; 2],
+    pub dilation: [usize; N],
     /// Whether the output's size is rounded up.
     pub ceil_mode: bool,
 }
 
-impl Pool2d {
+/// The window of [`Tensor::max_pool2d`].
+pub type Pool2d = Pool<2>;
+
+impl<const N: usize> Pool<N> {
     /// A window of this size that steps by its size.
-    pub fn new(kernel: [usize; 2]) -> Pool2d {
-        Pool2d {
+    pub fn new(kernel: [usize; N]) -> Pool<N> {
+        Pool {
             kernel,
             stride: kernel,
-            padding: [0, 0],
-            dilation: [1, 1],
+            padding: [0; N],
+            dilation: [1; N],
             ceil_mode: false,
         }
     }
+}
 
+impl Pool2d {
     fn over(self, op: &'static str, shape: &Shape) -> Result<(Pool2dShape, Shape)> {
         let Some((planes, &[height, width])) = shape
             .split_last_chunk::<2>()
@@ -236,27 +241,32 @@ impl Pool2d {
     }
 }
 
-/// The window of [`Tensor::avg_pool2d`].
+/// A window of which the average is taken, over `N` dimensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AvgPool2d {
+pub struct AvgPool<const N: usize> {
     /// The window, of dilation 1.
-    pub window: Pool2d,
+    pub window: Pool<N>,
     /// Whether the zeros of the padding count in the average.
     pub count_include_pad: bool,
     /// Divides by this instead of the number of places.
     pub divisor_override: Option<usize>,
 }
 
-impl AvgPool2d {
+/// The window of [`Tensor::avg_pool2d`].
+pub type AvgPool2d = AvgPool<2>;
+
+impl<const N: usize> AvgPool<N> {
     /// A window of this size that steps by its size.
-    pub fn new(kernel: [usize; 2]) -> AvgPool2d {
-        AvgPool2d {
-            window: Pool2d::new(kernel),
+    pub fn new(kernel: [usize; N]) -> AvgPool<N> {
+        AvgPool {
+            window: Pool::new(kernel),
             count_include_pad: true,
             divisor_override: None,
         }
     }
+}
 
+impl AvgPool2d {
     fn shape(self, window: Pool2dShape) -> AveragePool2dShape {
         AveragePool2dShape {
             window,

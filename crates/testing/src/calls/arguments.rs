@@ -213,22 +213,27 @@ impl<'a> Call<'a> {
         ints.into_iter().map(|value| to_size(name, value)).collect()
     }
 
-    /// One size for both directions, or a pair of them.
-    pub fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
+    /// One size for all of `N` dimensions, or one for each; `default` if it is absent or empty.
+    pub fn each<const N: usize>(&self, name: &str, default: [usize; N]) -> Found<[usize; N]> {
         if let Some(Value::String(text)) = self.argument(name) {
             return Err(unsupported(format!("{name}=\"{text}\"")));
         }
         let Some(ints) = self.ints(name)?.filter(|ints| !ints.is_empty()) else {
             return Ok(default);
         };
-        match *ints {
-            [both] => Ok([to_size(name, both)?; 2]),
-            [first, second] => Ok([to_size(name, first)?, to_size(name, second)?]),
-            _ => Err(Refusal::RuledOut(format!(
-                "{name} has {} sizes",
-                ints.len()
-            ))),
-        }
+        let sizes = match *ints {
+            [all] => vec![to_size(name, all)?; N],
+            _ => (ints.iter())
+                .map(|&size| to_size(name, size))
+                .collect::<Found<_>>()?,
+        };
+        let count = sizes.len();
+        (sizes.try_into()).map_err(|_| Refusal::RuledOut(format!("{name} has {count} sizes")))
+    }
+
+    /// A pair of sizes, of which one may stand for both.
+    pub fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
+        self.each(name, default)
     }
 
     /// A truth value, or PyTorch's default.
