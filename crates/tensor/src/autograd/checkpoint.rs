@@ -70,7 +70,6 @@ impl Drop for RestoreRandom {
     }
 }
 
-
 impl Op for Checkpoint {
     fn name(&self) -> &'static str {
         "checkpoint"
@@ -306,9 +305,7 @@ pub fn checkpoint(
         check_not_inference("checkpoint", input)?;
         edges.push(input.0.autograd.edge(input));
         facts.push(TensorFacts::of(input));
-        saved
-            .inputs
-            .push(Saved::Input((*input).clone(), version));
+        saved.inputs.push(Saved::Input((*input).clone(), version));
     }
     for edge in &captured {
         edges.push(edge.clone());

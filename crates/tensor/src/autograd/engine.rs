@@ -212,7 +212,10 @@ pub(super) fn propagate_segment(
         }
         engine.walk(create_graph)
     })?;
-    Ok(engine.segment.take().unwrap_or_else(|| unreachable!("it was put there")))
+    Ok(engine
+        .segment
+        .take()
+        .unwrap_or_else(|| unreachable!("it was put there")))
 }
 
 /// Checks a gradient against the input it belongs to.
@@ -283,7 +286,11 @@ impl Engine<'_> {
 
     /// Adds a gradient to where an edge leads.
     fn send(&mut self, edge: Edge, grad: Tensor) -> Result<()> {
-        if let Some(slot) = self.segment.as_mut().and_then(|segment| segment.slot(&edge)) {
+        if let Some(slot) = self
+            .segment
+            .as_mut()
+            .and_then(|segment| segment.slot(&edge))
+        {
             *slot = Some(match slot.take() {
                 None => grad,
                 Some(sum) => add(sum, grad, self.create_graph)?,

@@ -1,0 +1,3 @@
+//! Helpers beside the modules (`torch.nn.utils`).
+
+pub mod rnn;
