@@ -33,7 +33,7 @@ mod load;
 pub mod losses;
 mod mode;
 mod module;
-pub mod utils;
+pub mod rnn;
 mod within;
 
 pub use field::{Field, FieldVisitor};

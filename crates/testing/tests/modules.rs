@@ -14,8 +14,10 @@ use fireclay_optim::{
     LinearLR, MultiStepLR, Optimizer, SGD, SGDOptions, Schedule, Scheduler, StepLR,
     clip_grad_norm_, clip_grad_value_,
 };
+use fireclay_tensor::device::default_device;
 use fireclay_tensor::{DType, Device, Parameter, Tensor};
 use fireclay_testing::calls::{Call, Refusal};
+use fireclay_testing::devices::virtual_cuda;
 use fireclay_testing::golden::Set;
 use fireclay_testing::verdict::{Run, Verdict, judge_with};
 use serde_json::Value;
@@ -30,13 +32,25 @@ fn folders() -> Vec<PathBuf> {
 
 #[test]
 fn every_module_and_optimizer_answers_as_pytorch_does() {
+    judge_all(Device::Cpu, &["module", "optim", "schedule"]);
+}
+
+#[test]
+fn every_module_answers_as_pytorch_does_on_a_device() {
+    let device = virtual_cuda();
+    let _guard = default_device(device).unwrap();
+    judge_all(device, &["module"]);
+}
+
+#[expect(clippy::print_stdout, reason = "the tallies of a test")]
+fn judge_all(device: Device, families: &[&str]) {
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let (mut failed, mut skipped) = (Vec::new(), BTreeMap::<String, usize>::new());
     for folder in folders() {
         let set = Set::read(&folder);
-        let stored = set.tensors();
+        let stored = set.tensors_on(device);
         for case in &set.cases {
-            if !["module", "optim", "schedule"].contains(&case.family.as_str()) {
+            if !families.contains(&case.family.as_str()) {
                 continue;
             }
             let counts = counts.entry(case.op.clone()).or_default();

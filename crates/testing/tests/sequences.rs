@@ -1,6 +1,6 @@
 //! Checkpoints, and networks over sequences of several lengths.
 
-use fireclay_nn::utils::rnn::{
+use fireclay_nn::rnn::{
     PaddingSide, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
     unpack_sequence,
 };
@@ -162,4 +162,42 @@ fn packed_sequences_give_what_each_sequence_alone_gives() {
     assert_eq!(left.shape()[..], [3, 4, 3]);
     let error = pack_padded_sequence(&left, &[2, 4, 1], true, true).unwrap_err();
     assert!(error.to_string().contains("enforce_sorted"), "{error}");
+}
+
+/// The most bytes that forward and backward of `depth` parts took above what was there before, on the virtual GPU.
+fn peak(depth: usize, checkpointed: bool) -> u64 {
+    let device = fireclay_testing::devices::virtual_cuda();
+    let x = Tensor::ones(&[4096], device).unwrap();
+    let x = x.requires_grad_(true).unwrap();
+    fireclay_cuda::surface::reset_peak_memory_stats(device).unwrap();
+    let before = fireclay_cuda::surface::memory_allocated(device).unwrap();
+    let part = |inputs: &[Tensor]| {
+        let mut y = inputs[0].clone();
+        for _ in 0..8 {
+            y = y.sin()?;
+        }
+        Ok(vec![y])
+    };
+    let mut y = x.clone();
+    for _ in 0..depth {
+        y = match checkpointed {
+            true => checkpoint(&[&y], part).unwrap().remove(0),
+            false => part(&[y]).unwrap().remove(0),
+        };
+    }
+    let held = fireclay_cuda::surface::memory_allocated(device).unwrap() - before;
+    y.sum_all().unwrap().backward().unwrap();
+    drop(y);
+    let peak = fireclay_cuda::surface::max_memory_allocated(device).unwrap() - before;
+    assert!(x.grad().is_some() && held <= peak);
+    peak
+}
+
+#[test]
+fn a_checkpoint_frees_what_lies_inside() {
+    let _alone = GENERATOR.lock().unwrap();
+    let (plain, checkpointed) = (peak(8, false), peak(8, true));
+    // Plain: 64 results of 16 KiB. Checkpointed: 8 between the parts, and the 8 of one part.
+    assert!(plain >= 64 * 16384, "{plain}");
+    assert!(checkpointed <= 22 * 16384, "{checkpointed} of {plain}");
 }

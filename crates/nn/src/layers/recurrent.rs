@@ -11,7 +11,7 @@ use crate::field::FieldVisitor;
 use crate::init;
 use crate::mode::Mode;
 use crate::module::ModuleFields;
-use crate::utils::rnn::PackedSequence;
+use crate::rnn::PackedSequence;
 use crate::within::Within;
 
 /// Declares the config of a network: what all have, and what is its own.

@@ -1,3 +1,0 @@
-//! Helpers beside the modules (`torch.nn.utils`).
-
-pub mod rnn;
