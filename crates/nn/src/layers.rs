@@ -11,6 +11,7 @@ mod identity;
 mod layer_norm;
 mod linear;
 mod pooling;
+mod recurrent;
 mod recurrent_cell;
 mod rms_norm;
 mod sequential;
@@ -30,6 +31,7 @@ pub use identity::Identity;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use recurrent::{GRU, GRUConfig, LSTM, LSTMConfig, RNN, RNNConfig};
 pub use recurrent_cell::{
     GRUCell, LSTMCell, RNNCell, RNNCellConfig, RNNNonlinearity, RecurrentCellConfig,
 };

@@ -33,6 +33,7 @@ mod load;
 pub mod losses;
 mod mode;
 mod module;
+pub mod rnn;
 mod within;
 
 pub use field::{Field, FieldVisitor};
@@ -40,10 +41,11 @@ pub use fireclay_nn_derive::Module;
 pub use fireclay_tensor::{Buffer, Parameter};
 pub use layers::{
     AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNormConfig, Conv2d, Conv2dConfig,
-    Dropout, ELU, Embedding, EmbeddingConfig, Flatten, GELU, GRUCell, GroupNorm, GroupNormConfig,
-    Identity, LSTMCell, LayerNorm, LayerNormConfig, LeakyReLU, Linear, LinearConfig, LogSoftmax,
-    MaxPool2d, RMSNorm, RMSNormConfig, RNNCell, RNNCellConfig, RNNNonlinearity, ReLU,
-    RecurrentCellConfig, Sequential, SiLU, Sigmoid, Size2, Softmax, Softplus, Tanh, Upsample,
+    Dropout, ELU, Embedding, EmbeddingConfig, Flatten, GELU, GRU, GRUCell, GRUConfig, GroupNorm,
+    GroupNormConfig, Identity, LSTM, LSTMCell, LSTMConfig, LayerNorm, LayerNormConfig, LeakyReLU,
+    Linear, LinearConfig, LogSoftmax, MaxPool2d, RMSNorm, RMSNormConfig, RNN, RNNCell,
+    RNNCellConfig, RNNConfig, RNNNonlinearity, ReLU, RecurrentCellConfig, Sequential, SiLU,
+    Sigmoid, Size2, Softmax, Softplus, Tanh, Upsample,
 };
 pub use load::{LoadReport, strip_prefix};
 pub use losses::{BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss};

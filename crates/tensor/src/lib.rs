@@ -18,8 +18,8 @@ mod storage;
 mod tensor;
 
 pub use autograd::{
-    Backpropagation, Backward, HookHandle, enable_grad, grad, grad_with, inference_mode,
-    is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
+    Backpropagation, Backward, HookHandle, checkpoint, enable_grad, grad, grad_with,
+    inference_mode, is_grad_enabled, is_inference_mode, no_grad, set_grad_enabled,
 };
 pub use cuda_call::CudaCall;
 pub use fireclay_core::{

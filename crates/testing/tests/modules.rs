@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 
 use fireclay_nn::{
     BatchNorm1d, BatchNorm2d, BatchNormConfig, Conv2d, Conv2dConfig, Embedding, EmbeddingConfig,
-    GRUCell, LSTMCell, LayerNorm, LayerNormConfig, Linear, LinearConfig, Module, ModuleExt,
-    ModuleFields, RNNCell, RNNCellConfig, RNNNonlinearity, RecurrentCellConfig,
+    GRU, GRUCell, GRUConfig, LSTM, LSTMCell, LSTMConfig, LayerNorm, LayerNormConfig, Linear,
+    LinearConfig, Module, ModuleExt, ModuleFields, RNN, RNNCell, RNNCellConfig, RNNConfig,
+    RNNNonlinearity, RecurrentCellConfig,
 };
 use fireclay_optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR,
     LinearLR, MultiStepLR, Optimizer, SGD, SGDOptions, Schedule, Scheduler, StepLR,
     clip_grad_norm_, clip_grad_value_,
 };
+use fireclay_tensor::device::default_device;
 use fireclay_tensor::{DType, Device, Parameter, Tensor};
 use fireclay_testing::calls::{Call, Refusal};
+use fireclay_testing::devices::virtual_cuda;
 use fireclay_testing::golden::Set;
 use fireclay_testing::verdict::{Run, Verdict, judge_with};
 use serde_json::Value;
@@ -29,13 +32,25 @@ fn folders() -> Vec<PathBuf> {
 
 #[test]
 fn every_module_and_optimizer_answers_as_pytorch_does() {
+    judge_all(Device::Cpu, &["module", "optim", "schedule"]);
+}
+
+#[test]
+fn every_module_answers_as_pytorch_does_on_a_device() {
+    let device = virtual_cuda();
+    let _guard = default_device(device).unwrap();
+    judge_all(device, &["module"]);
+}
+
+#[expect(clippy::print_stdout, reason = "the tallies of a test")]
+fn judge_all(device: Device, families: &[&str]) {
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let (mut failed, mut skipped) = (Vec::new(), BTreeMap::<String, usize>::new());
     for folder in folders() {
         let set = Set::read(&folder);
-        let stored = set.tensors();
+        let stored = set.tensors_on(device);
         for case in &set.cases {
-            if !["module", "optim", "schedule"].contains(&case.family.as_str()) {
+            if !families.contains(&case.family.as_str()) {
                 continue;
             }
             let counts = counts.entry(case.op.clone()).or_default();
@@ -164,6 +179,9 @@ fn module(call: &Call<'_>) -> Result<Box<dyn Module>, Refusal> {
 }
 
 fn run_module(call: &Call<'_>) -> Result<Run, Refusal> {
+    if matches!(call.op(), "nn.LSTM" | "nn.GRU" | "nn.RNN") {
+        return run_recurrent(call);
+    }
     if !call.op().ends_with("Cell") {
         return run_made(call, module(call)?, |module| {
             Ok(vec![module.forward(call.tensor("input")?)?])
@@ -209,6 +227,66 @@ fn run_module(call: &Call<'_>) -> Result<Run, Refusal> {
             Ok(vec![h, c])
         }),
         op => unsupported(format!("no module {op}")),
+    }
+}
+
+/// Runs a network over whole sequences.
+fn run_recurrent(call: &Call<'_>) -> Result<Run, Refusal> {
+    let sizes = (call.size("input_size")?, call.size("hidden_size")?);
+    macro_rules! config {
+        ($Config:ident { $($own:ident: $value:expr),* }) => {
+            $Config {
+                num_layers: call.int("num_layers", 1)? as usize,
+                bias: call.flag("bias", true),
+                batch_first: call.flag("batch_first", false),
+                dropout: call.float("dropout", 0.0)?,
+                bidirectional: call.flag("bidirectional", false),
+                $($own: $value,)*
+                ..$Config::default()
+            }
+        };
+    }
+    match call.op() {
+        "nn.LSTM" => {
+            let config = config!(LSTMConfig {
+                proj_size: call.int("proj_size", 0)? as usize
+            });
+            run_made(call, LSTM::with(sizes.0, sizes.1, config)?, |lstm| {
+                let given = call.case().list("names").iter().any(|name| name == "hx");
+                let states = match given {
+                    true => call.tensors("hx")?,
+                    false => Vec::new(),
+                };
+                let hx = match states[..] {
+                    [h, c] => Some((h, c)),
+                    _ => None,
+                };
+                let (outputs, (h, c)) = lstm.forward(call.tensor("input")?, hx)?;
+                Ok(vec![outputs, h, c])
+            })
+        }
+        "nn.GRU" => {
+            let config = config!(GRUConfig {});
+            run_made(call, GRU::with(sizes.0, sizes.1, config)?, |gru| {
+                let (input, hx) = (call.tensor("input")?, call.maybe_tensor("hx")?);
+                let (outputs, h) = gru.forward(input, hx)?;
+                Ok(vec![outputs, h])
+            })
+        }
+        _ => {
+            let nonlinearity = match call.text("nonlinearity") {
+                Some("relu") => RNNNonlinearity::ReLU,
+                _ => RNNNonlinearity::Tanh,
+            };
+            let config = config!(RNNConfig {
+                nonlinearity: nonlinearity
+            });
+            run_made(call, RNN::with(sizes.0, sizes.1, config)?, |rnn| {
+                let (input, hx) = (call.tensor("input")?, call.maybe_tensor("hx")?);
+                let (outputs, h) = rnn.forward(input, hx)?;
+                Ok(vec![outputs, h])
+            })
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use fireclay_core::{Context, Error, Result, as_one_call};
 use fireclay_cuda::Purpose;
 use smallvec::SmallVec;
 
+use super::checkpoint::Segment;
 use super::mode::set_grad_enabled;
 use super::node::{Backward, Edge, Node};
 use crate::tensor::Tensor;
@@ -153,6 +154,8 @@ struct Engine<'a> {
     inputs: &'a [&'a Tensor],
     captured: Vec<Option<Tensor>>,
     create_graph: bool,
+    /// Where gradients end, on a walk through a part of the graph only.
+    segment: Option<Segment>,
 }
 
 /// What `grad` looks for, and the nodes that lead there.
@@ -177,33 +180,42 @@ fn propagate(
         inputs,
         captured: vec![None; inputs.len()],
         create_graph: options.create_graph,
+        segment: None,
     };
     set_grad_enabled(options.create_graph, || {
         for (output, grad) in roots {
             let edge = output.0.autograd.edge(&output);
             engine.send(edge, grad)?;
         }
-        while let Some((_, Pending { node, mut grads })) = engine.pending.pop_last() {
-            engine.watch(&node, &mut grads)?;
-            if !engine.leads_on(node.sequence) {
-                continue;
-            }
-            let needs = node.edges.iter().map(|edge| engine.needs(edge)).collect();
-            let input_grads = node.op.backward(&Backward::new(&node, &grads, needs))?;
-            drop(grads);
-            if !retain {
-                node.free();
-            }
-            for (index, grad) in input_grads.into_iter().enumerate() {
-                let edge = &node.edges[index];
-                if let (Some(grad), true) = (grad, engine.needs(edge)) {
-                    let grad = fitted(&node, index, grad)?;
-                    engine.send(edge.clone(), grad)?;
-                }
-            }
-        }
+        engine.walk(retain)?;
         Ok(engine.captured)
     })
+}
+
+/// Walks back from `roots` as far as `segment` reaches, which gathers the gradients that arrive at its ends.
+pub(super) fn propagate_segment(
+    roots: Vec<(Edge, Tensor)>,
+    segment: Segment,
+    create_graph: bool,
+) -> Result<Segment> {
+    let mut engine = Engine {
+        pending: BTreeMap::new(),
+        targets: None,
+        inputs: &[],
+        captured: Vec::new(),
+        create_graph,
+        segment: Some(segment),
+    };
+    set_grad_enabled(create_graph, || {
+        for (edge, grad) in roots {
+            engine.send(edge, grad)?;
+        }
+        engine.walk(create_graph)
+    })?;
+    Ok(engine
+        .segment
+        .take()
+        .unwrap_or_else(|| unreachable!("it was put there")))
 }
 
 /// Checks a gradient against the input it belongs to.
@@ -229,6 +241,30 @@ fn fitted(node: &Node, index: usize, grad: Tensor) -> Result<Tensor> {
 }
 
 impl Engine<'_> {
+    /// Visits all pending nodes and those that they lead to.
+    fn walk(&mut self, retain: bool) -> Result<()> {
+        while let Some((_, Pending { node, mut grads })) = self.pending.pop_last() {
+            self.watch(&node, &mut grads)?;
+            if !self.leads_on(node.sequence) {
+                continue;
+            }
+            let needs = node.edges.iter().map(|edge| self.needs(edge)).collect();
+            let input_grads = node.op.backward(&Backward::new(&node, &grads, needs))?;
+            drop(grads);
+            if !retain {
+                node.free();
+            }
+            for (index, grad) in input_grads.into_iter().enumerate() {
+                let edge = &node.edges[index];
+                if let (Some(grad), true) = (grad, self.needs(edge)) {
+                    let grad = fitted(&node, index, grad)?;
+                    self.send(edge.clone(), grad)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether anything beyond this node's outputs is wanted.
     fn leads_on(&self, sequence: u64) -> bool {
         self.targets
@@ -250,6 +286,17 @@ impl Engine<'_> {
 
     /// Adds a gradient to where an edge leads.
     fn send(&mut self, edge: Edge, grad: Tensor) -> Result<()> {
+        if let Some(slot) = self
+            .segment
+            .as_mut()
+            .and_then(|segment| segment.slot(&edge))
+        {
+            *slot = Some(match slot.take() {
+                None => grad,
+                Some(sum) => add(sum, grad, self.create_graph)?,
+            });
+            return Ok(());
+        }
         match edge {
             Edge::None => Ok(()),
             Edge::Leaf(leaf) => self.arrive(&leaf, grad),

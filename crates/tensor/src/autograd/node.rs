@@ -249,6 +249,14 @@ pub(crate) struct Node {
     pub(crate) watchers: Mutex<Watchers>,
 }
 
+/// The number of the next node.
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+
+/// A number that no node made before has, and none made from now on on this thread is below.
+pub(crate) fn next_sequence() -> u64 {
+    SEQUENCE.load(Ordering::Relaxed)
+}
+
 #[derive(Default)]
 pub(crate) struct SavedTensors {
     pub(crate) inputs: SmallVec<[Saved; 3]>,
@@ -265,7 +273,6 @@ impl Node {
         outputs: SmallVec<[TensorFacts; 1]>,
         saved: SavedTensors,
     ) -> Arc<Node> {
-        static SEQUENCE: AtomicU64 = AtomicU64::new(0);
         Arc::new(Node {
             op,
             location,

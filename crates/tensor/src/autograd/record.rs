@@ -177,7 +177,7 @@ fn check_view_is_current(op: &'static str, input: &Tensor) -> Result<()> {
     Ok(())
 }
 
-fn check_not_inference(op: &'static str, input: &Tensor) -> Result<()> {
+pub(crate) fn check_not_inference(op: &'static str, input: &Tensor) -> Result<()> {
     if input.0.inference {
         return Err(Error::Autograd {
             op,
