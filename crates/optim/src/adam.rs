@@ -98,6 +98,14 @@ macro_rules! adam {
                 self.lr = lr;
             }
 
+            fn momentum(&self) -> Option<f64> {
+                Some(self.betas.0)
+            }
+
+            fn set_momentum(&mut self, momentum: f64) {
+                self.betas.0 = momentum;
+            }
+
             fn step(&self, step: u64, batch: &Batch<'_>) -> Result<()> {
                 let decay = if $decoupled {
                     Decay::Beside(1.0 - self.lr * self.weight_decay)

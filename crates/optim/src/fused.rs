@@ -22,6 +22,56 @@ pub trait Rule: Clone + Send + Sync + 'static {
     /// The tensors kept per parameter, of its shape, zeros at first, by PyTorch's names.
     fn state_names(&self) -> &'static [&'static str];
 
+    /// The names of the tensors kept for a parameter of this shape: where they depend on it (Adafactor), else
+    /// [`state_names`](Rule::state_names).
+    fn state_names_for(&self, shape: &[usize]) -> &'static [&'static str] {
+        let _ = shape;
+        self.state_names()
+    }
+
+    /// The shape of the `number`-th of them, where it is not the parameter's.
+    fn state_shape(&self, number: usize, shape: &[usize]) -> Vec<usize> {
+        let _ = number;
+        shape.to_vec()
+    }
+
+    /// What the `number`-th of them is filled with at first.
+    fn initial_state(&self, number: usize) -> f64 {
+        let _ = number;
+        0.0
+    }
+
+    /// The numbers kept per parameter besides its count of steps, by PyTorch's names.
+    fn number_names(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What these numbers are before the first step.
+    fn first_numbers(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
+    /// Changes these numbers after a step, which is counted from 1.
+    fn next_numbers(&self, step: u64, numbers: &mut [f64]) {
+        let _ = (step, numbers);
+    }
+
+    /// Refuses a parameter that the rule has no formula for.
+    fn check_parameter(&self, parameter: &Tensor) -> Result<()> {
+        let _ = parameter;
+        Ok(())
+    }
+
+    /// What a schedule that cycles momentum sets: the momentum, or the first beta. None if there is none.
+    fn momentum(&self) -> Option<f64> {
+        None
+    }
+
+    /// Sets what [`momentum`](Rule::momentum) gives.
+    fn set_momentum(&mut self, momentum: f64) {
+        let _ = momentum;
+    }
+
     /// All options by PyTorch's names, true as 1 and false as 0.
     fn options(&self) -> Vec<(&'static str, f64)>;
 
@@ -43,9 +93,20 @@ pub struct Batch<'a> {
     name: &'static str,
     /// Of each parameter: itself, its states in the rule's order, its gradient.
     sets: Vec<Vec<&'a Tensor>>,
+    numbers: &'a [f64],
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// Of each parameter: itself, its states in the rule's order, its gradient. For rules that aren't one pointwise formula.
+    pub fn sets(&self) -> &[Vec<&'a Tensor>] {
+        &self.sets
+    }
+
+    /// The numbers that the parameters have kept, the same for all of them.
+    pub fn numbers(&self) -> &[f64] {
+        self.numbers
+    }
+
     /// Runs `formula` over all parameters in one launch. Its inputs are parameter, states, gradient; its outputs the new parameter
     /// and the new states. `N` is 2 and `M` is 1 more than the number of states.
     ///
@@ -88,6 +149,7 @@ struct Slot {
 struct State {
     /// Steps done.
     step: u64,
+    numbers: Vec<f64>,
     tensors: Vec<Tensor>,
 }
 
@@ -122,6 +184,7 @@ impl<R: Rule> Fused<R> {
                     format!("{parameter:?} is given twice, it would be changed twice in a step"),
                 ));
             }
+            options.check_parameter(&parameter.tensor())?;
             slots.push(Slot {
                 parameter,
                 state: None,
@@ -153,8 +216,8 @@ impl<R: Rule> Fused<R> {
     }
 }
 
-/// What goes into one launch together: step, device, dtypes of parameter and gradient.
-type BatchKey = (u64, Device, DType, DType);
+/// What goes into one launch together: step, bits of the kept numbers, device, dtypes of parameter and gradient.
+type BatchKey = (u64, Vec<u64>, Device, DType, DType);
 
 /// A parameter about to be changed: its slot's number, its tensor, its gradient.
 type Ready = (usize, Tensor, Tensor);
@@ -165,12 +228,11 @@ type NewState = (usize, State);
 impl<R: Rule> Group<R> {
     /// The parameters that have a gradient, and the states that they lack or that must move to them. Changes nothing.
     fn prepare(&self) -> Result<(Vec<Ready>, Vec<NewState>)> {
-        let states = self.rule.state_names().len();
         let (mut ready, mut new) = (Vec::new(), Vec::new());
         for (number, slot) in self.slots.iter().enumerate() {
             let tensor = slot.parameter.tensor();
             if let Some(grad) = tensor.grad() {
-                if let Some(state) = slot.new_state(states, &tensor)? {
+                if let Some(state) = slot.new_state(&self.rule, &tensor)? {
                     new.push((number, state));
                 }
                 ready.push((number, tensor, grad));
@@ -183,26 +245,27 @@ impl<R: Rule> Group<R> {
         let mut batches: BTreeMap<BatchKey, Vec<&Ready>> = BTreeMap::new();
         for one in ready {
             let (number, tensor, grad) = one;
-            let done = self.slots[*number]
-                .state
-                .as_ref()
-                .map_or(0, |state| state.step);
+            let state = self.slots[*number].state.as_ref();
+            let (done, numbers) =
+                state.map_or((0, Vec::new()), |state| (state.step, state.numbers.clone()));
             let key = (
                 done.saturating_add(1),
+                numbers.into_iter().map(f64::to_bits).collect(),
                 tensor.device(),
                 tensor.dtype(),
                 grad.dtype(),
             );
             batches.entry(key).or_default().push(one);
         }
-        for ((step, ..), ready) in batches {
-            self.step_batch(step, &ready)?;
+        for ((step, numbers, ..), ready) in batches {
+            let mut numbers: Vec<f64> = numbers.into_iter().map(f64::from_bits).collect();
+            self.step_batch(step, &mut numbers, &ready)?;
         }
         Ok(())
     }
 
     /// One launch. The steps of its parameters are counted with it, so that they stay right where a later launch fails.
-    fn step_batch(&mut self, step: u64, ready: &[&Ready]) -> Result<()> {
+    fn step_batch(&mut self, step: u64, numbers: &mut [f64], ready: &[&Ready]) -> Result<()> {
         let sets = ready.iter().map(|(number, tensor, grad)| {
             let states = self.slots[*number].state.iter();
             let mut set = vec![tensor];
@@ -213,11 +276,14 @@ impl<R: Rule> Group<R> {
         let batch = Batch {
             name: R::NAME,
             sets: sets.collect(),
+            numbers,
         };
         self.rule.step(step, &batch)?;
+        self.rule.next_numbers(step, numbers);
         for (number, ..) in ready {
             if let Some(state) = &mut self.slots[*number].state {
                 state.step = step;
+                state.numbers.copy_from_slice(numbers);
             }
         }
         Ok(())
@@ -226,34 +292,46 @@ impl<R: Rule> Group<R> {
 
 impl Slot {
     /// The state that the parameter needs where it is now, unless the slot has it.
-    fn new_state(&self, states: usize, parameter: &Tensor) -> Result<Option<State>> {
+    fn new_state<R: Rule>(&self, rule: &R, parameter: &Tensor) -> Result<Option<State>> {
         let (dtype, device) = (parameter.dtype(), parameter.device());
-        let (step, tensors) = match &self.state {
+        let count = rule.state_names_for(parameter.shape()).len();
+        let first = |number: usize| {
+            let shape = rule.state_shape(number, parameter.shape());
+            Tensor::full_of(&shape, rule.initial_state(number), dtype, device)
+        };
+        let (step, numbers, tensors) = match &self.state {
             None => {
-                let zeros = || Tensor::full_of(parameter.shape(), 0.0, dtype, device);
-                let tensors = (0..states).map(|_| zeros());
-                (0, tensors.collect::<Result<Vec<_>>>()?)
+                let tensors = (0..count).map(first).collect::<Result<Vec<_>>>()?;
+                (0, rule.first_numbers(), tensors)
             }
             Some(state) => {
                 let fits = |tensor: &Tensor| tensor.dtype() == dtype && tensor.device() == device;
-                if state.tensors.iter().all(fits) {
+                if state.tensors.iter().all(fits) && state.tensors.len() == count {
                     return Ok(None);
                 }
-                let moved = |tensor: &Tensor| tensor.to(device)?.to_dtype(dtype);
-                let tensors = state.tensors.iter().map(moved);
-                (state.step, tensors.collect::<Result<Vec<_>>>()?)
+                // An option that was changed (a momentum of 0) may have changed what is kept.
+                let moved = |number: usize| match state.tensors.get(number) {
+                    Some(tensor) => tensor.to(device)?.to_dtype(dtype),
+                    None => first(number),
+                };
+                let tensors = (0..count).map(moved).collect::<Result<Vec<_>>>()?;
+                (state.step, state.numbers.clone(), tensors)
             }
         };
-        Ok(Some(State::of(step, tensors)))
+        Ok(Some(State::of(step, numbers, tensors)))
     }
 }
 
 impl State {
-    fn of(step: u64, tensors: Vec<Tensor>) -> State {
+    fn of(step: u64, numbers: Vec<f64>, tensors: Vec<Tensor>) -> State {
         for tensor in &tensors {
             tensor.count_as(Purpose::Optimizer);
         }
-        State { step, tensors }
+        State {
+            step,
+            numbers,
+            tensors,
+        }
     }
 }
 
@@ -295,6 +373,14 @@ impl<R: Rule> Optimizer for Fused<R> {
         self.groups[group].rule.set_lr(lr);
     }
 
+    fn momentum(&self, group: usize) -> Option<f64> {
+        self.groups[group].rule.momentum()
+    }
+
+    fn set_momentum(&mut self, group: usize, momentum: f64) {
+        self.groups[group].rule.set_momentum(momentum);
+    }
+
     fn state_dict(&self) -> StateDict {
         let mut saved = StateDict::default();
         for (number, group) in self.groups.iter().enumerate() {
@@ -306,14 +392,18 @@ impl<R: Rule> Optimizer for Fused<R> {
             saved.numbers.push((option_name(number, COUNT), count));
         }
         let slots = self.groups.iter().flat_map(|group| {
-            let names = group.rule.state_names();
-            group.slots.iter().map(move |slot| (names, slot))
+            let rule = &group.rule;
+            group.slots.iter().map(move |slot| (rule, slot))
         });
-        for (number, (names, slot)) in slots.enumerate() {
+        for (number, (rule, slot)) in slots.enumerate() {
             let Some(state) = &slot.state else { continue };
+            let names = rule.state_names_for(slot.parameter.tensor().shape());
             saved
                 .numbers
                 .push((state_name(number, STEP), state.step as f64));
+            let kept = rule.number_names().iter().zip(&state.numbers);
+            let kept = kept.map(|(name, value)| (state_name(number, name), *value));
+            saved.numbers.extend(kept);
             let tensors = names.iter().zip(&state.tensors);
             let tensors = tensors.map(|(name, tensor)| (state_name(number, name), tensor.clone()));
             saved.tensors.extend(tensors);
@@ -340,25 +430,33 @@ impl<R: Rule> Optimizer for Fused<R> {
         }
         let mut loaded: Vec<Option<State>> = Vec::new();
         let slots = self.groups.iter().zip(&rules).flat_map(|(group, rule)| {
-            let names = rule.state_names();
-            group.slots.iter().map(move |slot| (names, slot))
+            group.slots.iter().map(move |slot| (rule, slot))
         });
-        for (number, (names, slot)) in slots.enumerate() {
+        for (number, (rule, slot)) in slots.enumerate() {
             let step_name = state_name(number, STEP);
             if !reader.has(&step_name) {
                 loaded.push(None);
                 continue;
             }
             let step = reader.number(&step_name) as u64;
+            let numbers = rule.number_names().iter();
+            let numbers = numbers.map(|name| reader.number(&state_name(number, name)));
+            let numbers = numbers.collect();
             let like = slot.parameter.tensor();
+            let names = rule.state_names_for(like.shape());
             let mut tensors = Vec::with_capacity(names.len());
-            for name in names {
-                if let Some(tensor) = reader.tensor(&state_name(number, name), &like) {
+            for (place, name) in names.iter().enumerate() {
+                let shape = rule.state_shape(place, like.shape());
+                let expected = match shape[..] == like.shape()[..] {
+                    true => like.clone(),
+                    false => Tensor::empty(&shape, like.dtype(), like.device())?,
+                };
+                if let Some(tensor) = reader.tensor(&state_name(number, name), &expected) {
                     let tensor = tensor.detach().to_dtype(like.dtype())?.to(like.device())?;
                     tensors.push(tensor.copy()?);
                 }
             }
-            loaded.push(Some(State::of(step, tensors)));
+            loaded.push(Some(State::of(step, numbers, tensors)));
         }
         reader.finish()?;
         rules.iter().try_for_each(Rule::check)?;

@@ -24,16 +24,26 @@
 #![forbid(unsafe_code)]
 
 mod adam;
+mod adaptive;
+mod averaged;
 mod clip;
 mod fused;
+mod matrix;
 mod optimizer;
+mod options;
 mod schedule;
 mod scheduler;
 mod sgd;
 
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
+pub use adaptive::{
+    Adadelta, AdadeltaOptions, Adagrad, AdagradOptions, Adamax, AdamaxOptions, NAdam, NAdamOptions,
+    RAdam, RAdamOptions, RMSprop, RMSpropOptions,
+};
+pub use averaged::{ASGD, ASGDOptions, Rprop, RpropOptions};
 pub use clip::{clip_grad_norm_, clip_grad_value_};
 pub use fused::{Batch, Fused, Rule};
+pub use matrix::{Adafactor, AdafactorOptions, AdjustLr, Muon, MuonOptions};
 pub use optimizer::Optimizer;
 pub use schedule::{
     ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, Schedule,

@@ -29,6 +29,23 @@ pub trait Optimizer {
     /// There is no such group.
     fn set_lr(&mut self, group: usize, lr: f64);
 
+    /// What a schedule that cycles momentum sets in a group: its momentum or first beta. None if the optimizer has neither.
+    ///
+    /// # Panics
+    /// There is no such group.
+    fn momentum(&self, group: usize) -> Option<f64> {
+        let _ = group;
+        None
+    }
+
+    /// Sets what [`momentum`](Optimizer::momentum) gives, from the next step on.
+    ///
+    /// # Panics
+    /// There is no such group.
+    fn set_momentum(&mut self, group: usize, momentum: f64) {
+        let _ = (group, momentum);
+    }
+
     /// The options and counts as numbers and the state as tensors, which share their storage with the optimizer
     /// (`Optimizer.state_dict`). Parameters are known by their place, as in PyTorch: `state.0.exp_avg`.
     fn state_dict(&self) -> StateDict;

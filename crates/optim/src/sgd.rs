@@ -97,6 +97,14 @@ impl Rule for SGDOptions {
         self.lr = lr;
     }
 
+    fn momentum(&self) -> Option<f64> {
+        Some(self.momentum)
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        self.momentum = momentum;
+    }
+
     fn step(&self, step: u64, batch: &Batch<'_>) -> Result<()> {
         if self.momentum == 0.0 {
             return batch.update(Plain(*self));

@@ -10,9 +10,10 @@ use fireclay_nn::{
     RNNNonlinearity, RecurrentCellConfig,
 };
 use fireclay_optim::{
-    Adam, AdamOptions, AdamW, AdamWOptions, ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR,
-    LinearLR, MultiStepLR, Optimizer, SGD, SGDOptions, Schedule, Scheduler, StepLR,
-    clip_grad_norm_, clip_grad_value_,
+    ASGDOptions, AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamOptions, AdamWOptions,
+    AdamaxOptions, ConstantLR, CosineAnnealingLR, ExponentialLR, Fused, LambdaLR, LinearLR,
+    MultiStepLR, MuonOptions, NAdamOptions, Optimizer, RAdamOptions, RMSpropOptions, RpropOptions,
+    Rule, SGD, SGDOptions, Schedule, Scheduler, StepLR, clip_grad_norm_, clip_grad_value_,
 };
 use fireclay_tensor::device::default_device;
 use fireclay_tensor::{DType, Device, Parameter, Tensor};
@@ -396,10 +397,11 @@ fn run_optimizer(call: &Call<'_>) -> Result<Run, Refusal> {
     }
     for (name, number) in &saved.numbers {
         if let Some(name) = name.strip_prefix("state.") {
-            state.insert(
-                name.to_owned(),
-                Tensor::scalar(*number as i64, Device::Cpu)?,
-            );
+            let tensor = match name.ends_with(".step") {
+                true => Tensor::scalar(*number as i64, Device::Cpu)?,
+                false => Tensor::scalar(*number as f32, Device::Cpu)?,
+            };
+            state.insert(name.to_owned(), tensor);
         }
     }
     Ok(Run {
@@ -413,48 +415,57 @@ fn run_optimizer(call: &Call<'_>) -> Result<Run, Refusal> {
 }
 
 fn optimizer(call: &Call<'_>, parameters: &[Parameter]) -> Result<Box<dyn Optimizer>, Refusal> {
-    let groups = call
-        .argument("param_groups")
-        .and_then(Value::as_array)
-        .cloned();
-    if let Some(betas) = call.argument("betas").and_then(Value::as_array)
-        && !betas.iter().all(Value::is_number)
-    {
-        return unsupported("betas");
+    match call.op() {
+        "optim.SGD" => fused(call, parameters, SGDOptions::default()),
+        "optim.Adam" => fused(call, parameters, AdamOptions::default()),
+        "optim.AdamW" => fused(call, parameters, AdamWOptions::default()),
+        "optim.RMSprop" => fused(call, parameters, RMSpropOptions::default()),
+        "optim.Adagrad" => fused(call, parameters, AdagradOptions::default()),
+        "optim.Adadelta" => fused(call, parameters, AdadeltaOptions::default()),
+        "optim.Adamax" => fused(call, parameters, AdamaxOptions::default()),
+        "optim.NAdam" => fused(call, parameters, NAdamOptions::default()),
+        "optim.RAdam" => fused(call, parameters, RAdamOptions::default()),
+        "optim.ASGD" => fused(call, parameters, ASGDOptions::default()),
+        "optim.Rprop" => fused(call, parameters, RpropOptions::default()),
+        "optim.Adafactor" => fused(call, parameters, AdafactorOptions::default()),
+        "optim.Muon" => fused(call, parameters, MuonOptions::default()),
+        op => unsupported(format!("no optimizer {op}")),
     }
-    let groups = groups.unwrap_or_else(|| vec![Value::Object(serde_json::Map::new())]);
+}
+
+/// An optimizer of the case's groups: an option is the group's, else the case's, else the default. An argument that is no option
+/// stays unread, and is refused for it.
+fn fused<R: Rule>(
+    call: &Call<'_>,
+    parameters: &[Parameter],
+    default: R,
+) -> Result<Box<dyn Optimizer>, Refusal> {
+    let defaults = default.options();
+    let groups = call.argument("param_groups").and_then(Value::as_array);
+    let groups = groups
+        .cloned()
+        .unwrap_or_else(|| vec![Value::Object(serde_json::Map::new())]);
     let args = call.case().field("args");
-    for (name, _) in call.case().entries("args") {
-        let known = [
-            "lr",
-            "momentum",
-            "dampening",
-            "weight_decay",
-            "nesterov",
-            "maximize",
-            "betas",
-            "eps",
-            "amsgrad",
-            "param_groups",
-        ];
-        if known.contains(&name) {
-            let _ = call.argument(name);
-        }
-    }
-    let mut made: Option<Made> = None;
+    let mut made: Option<Fused<R>> = None;
     for group in &groups {
-        let value = |name: &str| group.get(name).or_else(|| args.get(name));
-        let number =
-            |name: &str, default: f64| value(name).and_then(Value::as_f64).unwrap_or(default);
-        let truth = |name: &str| value(name).and_then(Value::as_bool).unwrap_or(false);
-        let betas = value("betas")
-            .and_then(Value::as_array)
-            .map_or((0.9, 0.999), |betas| {
-                (
-                    betas[0].as_f64().unwrap_or(f64::NAN),
-                    betas[1].as_f64().unwrap_or(f64::NAN),
-                )
-            });
+        let rule = default.with_options(&mut |name| {
+            // `betas.0` is the first of the list `betas`.
+            let (key, place) = match name.split_once('.') {
+                Some((key, place)) => (key, place.parse::<usize>().ok()),
+                None => (name, None),
+            };
+            let _ = call.argument(key);
+            let value = group.get(key).or_else(|| args.get(key));
+            let value = place.map_or(value, |place| value.and_then(|list| list.get(place)));
+            match value {
+                Some(Value::Bool(truth)) => f64::from(u8::from(*truth)),
+                Some(value) => value.as_f64().unwrap_or(f64::NAN),
+                None => {
+                    let default = defaults.iter().find(|(known, _)| *known == name);
+                    default.map_or(f64::NAN, |(_, value)| *value)
+                }
+            }
+        });
         let chosen: Vec<Parameter> = match group.get("params").and_then(Value::as_array) {
             None => parameters.to_vec(),
             Some(places) => places
@@ -462,59 +473,15 @@ fn optimizer(call: &Call<'_>, parameters: &[Parameter]) -> Result<Box<dyn Optimi
                 .filter_map(|place| Some(parameters[place.as_u64()? as usize].clone()))
                 .collect(),
         };
-        macro_rules! adam {
-            ($Optimizer:ident, $Options:ident, $variant:ident) => {{
-                let default = $Options::default();
-                let options = $Options {
-                    lr: number("lr", default.lr),
-                    betas,
-                    eps: number("eps", default.eps),
-                    weight_decay: number("weight_decay", default.weight_decay),
-                    amsgrad: truth("amsgrad"),
-                    maximize: truth("maximize"),
-                };
-                match &mut made {
-                    Some(Made::$variant(optimizer)) => {
-                        optimizer.add_param_group(chosen, options)?;
-                    }
-                    _ => made = Some(Made::$variant($Optimizer::new(chosen, options)?)),
-                }
-            }};
-        }
-        match call.op() {
-            "optim.SGD" => {
-                let options = SGDOptions {
-                    lr: number("lr", 1e-3),
-                    momentum: number("momentum", 0.0),
-                    dampening: number("dampening", 0.0),
-                    weight_decay: number("weight_decay", 0.0),
-                    nesterov: truth("nesterov"),
-                    maximize: truth("maximize"),
-                };
-                match &mut made {
-                    Some(Made::Sgd(optimizer)) => {
-                        optimizer.add_param_group(chosen, options)?;
-                    }
-                    _ => made = Some(Made::Sgd(SGD::new(chosen, options)?)),
-                }
-            }
-            "optim.Adam" => adam!(Adam, AdamOptions, Adam),
-            "optim.AdamW" => adam!(AdamW, AdamWOptions, AdamW),
-            op => return unsupported(format!("no optimizer {op}")),
+        match &mut made {
+            Some(optimizer) => drop(optimizer.add_param_group(chosen, rule)?),
+            None => made = Some(Fused::new(chosen, rule)?),
         }
     }
-    Ok(match made {
-        Some(Made::Sgd(optimizer)) => Box::new(optimizer),
-        Some(Made::Adam(optimizer)) => Box::new(optimizer),
-        Some(Made::AdamW(optimizer)) => Box::new(optimizer),
-        None => return unsupported("no parameter groups"),
-    })
-}
-
-enum Made {
-    Sgd(SGD),
-    Adam(Adam),
-    AdamW(AdamW),
+    match made {
+        Some(optimizer) => Ok(Box::new(optimizer)),
+        None => unsupported("no parameter groups"),
+    }
 }
 
 fn schedule(call: &Call<'_>) -> Result<Box<dyn Schedule + Send + Sync>, Refusal> {
