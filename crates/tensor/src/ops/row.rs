@@ -10,8 +10,8 @@
 /// ```
 ///
 /// In `eval` the type `A` is the lane type. `eval number` bodies use [`Num`](fireclay_core::arith::Num) only and serve whole
-/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith); `eval float_or_whole` has a body for each,
-/// parted by a semicolon. In `grad`, the operands, the result and its
+/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith); `eval whole` bodies are for whole numbers alone and use
+/// [`Whole`](fireclay_core::arith::Whole); `eval float_or_whole` has a body for each, parted by a semicolon. In `grad`, the operands, the result and its
 /// gradient are formulas. The row makes the eager `Tensor` method and the `Formula` method.
 macro_rules! pointwise {
     ($($(#[$doc:meta])* $Name:ident, $method:ident($($x:ident),+), $typing:ident, saves $saves:expr, autocast $autocast:ident,
@@ -73,7 +73,7 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
                 [$eval]
             }
         }
@@ -95,8 +95,23 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
                 [$whole]
+            }
+        }
+    };
+    // A function of whole numbers and bools alone (`bitwise_and`).
+    (@eval whole, $Name:ident, ($($x:ident),+), $eval:expr) => {
+        impl fireclay_core::pointwise::Pointwise<{ [$(stringify!($x)),+].len() }, 1> for $Name {
+            const WHOLE: bool = true;
+            #[inline(always)]
+            fn eval<A: fireclay_core::arith::Arith>(&self, x: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                // The typing refuses floats.
+                [x[0]]
+            }
+            #[inline(always)]
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                [$eval]
             }
         }
     };
@@ -109,7 +124,7 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, x: [A; 1]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, x: [A; 1]) -> [A; 1] {
                 x
             }
         }
