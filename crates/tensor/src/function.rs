@@ -37,6 +37,10 @@ pub enum Typing {
     Choice,
     /// As `Promote`, but refuses bool (`sub`, `neg`).
     PromoteNumber,
+    /// Gives the common dtype of whole numbers and bools, refuses floats (`bitwise_and`).
+    Whole,
+    /// As `Whole`, but refuses bool (`bitwise_left_shift`).
+    WholeNumber,
     /// Whole numbers and bools become f32 first (`exp`, `div`).
     Float,
     /// Computes in the operands' common dtype, gives bool (`eq`).
@@ -262,9 +266,20 @@ impl PointwiseOp {
                 )
                 .with_hint("cast them first: to_dtype(DType::F32)"));
             }
-            if typing == Typing::PromoteNumber && promoted == DType::Bool {
+            if matches!(typing, Typing::PromoteNumber | Typing::WholeNumber)
+                && promoted == DType::Bool
+            {
                 return Err(Error::dtype(name, "bool is not taken")
                     .with_hint("use logical_not, ne or logical_xor, or cast to a number type"));
+            }
+            if matches!(typing, Typing::Whole | Typing::WholeNumber)
+                && promoted.is_floating_point()
+            {
+                return Err(Error::dtype(
+                    name,
+                    format!("{promoted} is not taken, only whole numbers are"),
+                )
+                .with_hint("cast it first: to_dtype(DType::I64)"));
             }
             if class_of(compute) == Class::I64 && !function.kernel().whole() {
                 return Err(Error::dtype(
