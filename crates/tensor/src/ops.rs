@@ -1,11 +1,16 @@
 //! The table of ops: one file per family, one line here per file.
 
+pub mod activation;
 pub mod attention;
 mod attention_cuda;
 pub mod binary;
+pub mod bitwise;
+pub mod bounds;
+pub mod combined;
 pub mod conv;
 pub(crate) mod conv_vendor;
 pub mod copy;
+pub mod division;
 pub mod fill;
 pub(crate) mod float;
 pub mod index;
@@ -24,18 +29,31 @@ pub mod scan;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
+pub mod special;
 pub mod unary;
 pub mod view;
 
 use std::sync::LazyLock;
 
 use crate::function::Function;
+pub use crate::function::apply;
 use crate::op::Op;
 
 /// Every pointwise function: the rows of the table.
 pub fn functions() -> &'static [&'static dyn Function] {
-    static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> =
-        LazyLock::new(|| [unary::FUNCTIONS, binary::FUNCTIONS].concat());
+    static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> = LazyLock::new(|| {
+        [
+            unary::FUNCTIONS,
+            binary::FUNCTIONS,
+            special::FUNCTIONS,
+            activation::FUNCTIONS,
+            division::FUNCTIONS,
+            bitwise::FUNCTIONS,
+            bounds::FUNCTIONS,
+            combined::FUNCTIONS,
+        ]
+        .concat()
+    });
     &FUNCTIONS
 }
 

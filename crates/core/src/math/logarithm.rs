@@ -1,7 +1,7 @@
 //! `log`, `log2`, `log10` and `log1p`: `x = 2^k (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`.
 
-use super::exponential::{exp, exp2};
 use super::double_word::{LN_2_LOW, LOG2_E_LOW, LOG10_2_LOW, LOG10_E_LOW, Pair, two_sum};
+use super::exponential::{exp, exp2};
 use super::polynomial::{bits_by_width, by_width, mantissa_bits, polynomial};
 use crate::arith::{Arith, Bits};
 use std::f64::consts::{LN_2, LOG2_E, LOG10_2, LOG10_E};

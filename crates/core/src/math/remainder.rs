@@ -67,7 +67,11 @@ fn step<A: Arith>(a: A, b: A) -> A {
 #[inline(always)]
 fn reduced<A: Arith>(a: A, b: A) -> A {
     let splat = A::Bits::splat;
-    let (bias, digits, turns) = if A::DOUBLE { (1023, 50, 42) } else { (127, 21, 13) };
+    let (bias, digits, turns) = if A::DOUBLE {
+        (1023, 50, 42)
+    } else {
+        (127, 21, 13)
+    };
     let shift = mantissa_bits::<A>();
     // Denormals have no exponent of their own.
     let denormal = b.lt(by_width(f64::from(f32::MIN_POSITIVE), f64::MIN_POSITIVE));

@@ -186,6 +186,33 @@ macro_rules! pointwise {
             }
         }
     };
+    (@method $(#[$doc:meta])* $Name:ident, $method:ident, ($x:ident, $y:ident, $z:ident, $w:ident)) => {
+        impl $crate::tensor::Tensor {
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method<'a, 'b, 'c>(
+                &self,
+                $y: impl Into<$crate::function::Arg<'a>>,
+                $z: impl Into<$crate::function::Arg<'b>>,
+                $w: impl Into<$crate::function::Arg<'c>>,
+            ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+                $crate::function::eager(&$Name, &[self.into(), $y.into(), $z.into(), $w.into()])
+            }
+        }
+        impl $crate::formula::Formula {
+            $(#[$doc])*
+            #[must_use]
+            pub fn $method(
+                &self,
+                $y: impl Into<$crate::formula::Formula>,
+                $z: impl Into<$crate::formula::Formula>,
+                $w: impl Into<$crate::formula::Formula>,
+            ) -> $crate::formula::Formula {
+                let operands = smallvec::smallvec![self.clone(), $y.into(), $z.into(), $w.into()];
+                $crate::formula::Formula::apply(&$Name, operands)
+            }
+        }
+    };
 }
 
 pub(crate) use pointwise;
@@ -197,9 +224,9 @@ pub(crate) fn plain_name(method: &'static str) -> &'static str {
 
 /// Declares in-place forms: `a.add_(&b)?`, `x.relu_()?`.
 macro_rules! in_place {
-    ($($Name:ident => $method:ident($($arg:ident)?);)*) => {
+    ($($Name:ident => $method:ident($($arg:ident),*);)*) => {
         impl $crate::tensor::Tensor {
-            $($crate::ops::row::in_place!(@method $Name, $method, $($arg)?);)*
+            $($crate::ops::row::in_place!(@method $Name, $method, $($arg),*);)*
         }
     };
     (@method $Name:ident, $method:ident, ) => {
@@ -207,6 +234,31 @@ macro_rules! in_place {
         #[track_caller]
         pub fn $method(&self) -> fireclay_core::Result<$crate::tensor::Tensor> {
             $crate::function::eager_into(&$Name, &[self.into()], self)?;
+            Ok(self.clone())
+        }
+    };
+    (@method $Name:ident, $method:ident, $x:ident, $y:ident) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method<'a, 'b>(
+            &self,
+            $x: impl Into<$crate::function::Arg<'a>>,
+            $y: impl Into<$crate::function::Arg<'b>>,
+        ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into(), $x.into(), $y.into()], self)?;
+            Ok(self.clone())
+        }
+    };
+    (@method $Name:ident, $method:ident, $x:ident, $y:ident, $z:ident) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method<'a, 'b, 'c>(
+            &self,
+            $x: impl Into<$crate::function::Arg<'a>>,
+            $y: impl Into<$crate::function::Arg<'b>>,
+            $z: impl Into<$crate::function::Arg<'c>>,
+        ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into(), $x.into(), $y.into(), $z.into()], self)?;
             Ok(self.clone())
         }
     };
