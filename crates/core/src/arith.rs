@@ -86,6 +86,18 @@ pub trait Num:
     }
 }
 
+/// Lanes of whole numbers (i64, for every whole dtype): what only they can do.
+pub trait Whole:
+    Num + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
+{
+    /// Shifted left by each lane's own count, which is from 0 to 63, filling with zeros.
+    fn shl_by(self, count: Self) -> Self;
+    /// Shifted right by each lane's own count, from 0 to 63, filling with the sign.
+    fn shr_by(self, count: Self) -> Self;
+    /// The quotient, cut towards zero; 0 where `divisor` is 0, and -`self`, which wraps around, where it is -1.
+    fn quotient(self, divisor: Self) -> Self;
+}
+
 /// The bits of floating lanes as signed whole numbers of the same width (i32 for f32, i64 for f64).
 pub trait Bits:
     Copy

@@ -1,6 +1,6 @@
 //! `Pointwise`: an op that treats every element alike, as one generic function.
 
-use crate::arith::{Arith, Num};
+use crate::arith::{Arith, Whole};
 
 /// The number type that a function is computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub trait Pointwise<const N: usize, const M: usize = 1>: Send + Sync + 'static {
     /// The function on whole numbers, where it has one (`add` has, `exp` has not).
     ///
     /// Scalar lanes are `Wrapping<i64>`, since whole numbers wrap around. Called only where [`WHOLE`](Self::WHOLE) is true.
-    fn eval_int<I: Num>(&self, x: [I; N]) -> [I; M] {
+    fn eval_int<I: Whole>(&self, x: [I; N]) -> [I; M] {
         let _ = x;
         unreachable!("a pointwise function without a whole-number form was called on whole numbers")
     }

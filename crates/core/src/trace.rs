@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-use crate::arith::{Arith, Bits, Mask, Num};
+use crate::arith::{Arith, Bits, Mask, Num, Whole};
 use crate::pointwise::{Class, Pointwise};
 
 /// What a node's value is.
@@ -41,7 +41,7 @@ pub enum Operation {
     Sub,
     /// a * b; of whole numbers the low half.
     Mul,
-    /// a / b
+    /// a / b; of whole numbers cut towards zero, and anything where b is 0 or -1.
     Div,
     /// -a
     Neg,
@@ -67,7 +67,7 @@ pub enum Operation {
     Or,
     /// Bits that one of them has.
     Xor,
-    /// The opposite mask.
+    /// The opposite mask, or bits.
     Not,
     /// Shifted left.
     Shl(u32),
@@ -77,6 +77,8 @@ pub enum Operation {
     ShrLogical(u32),
     /// a shifted left by b.
     ShlBy,
+    /// a shifted right by b, filled with the sign.
+    ShrBy,
     /// a shifted right by b, filled with zeros.
     ShrLogicalBy,
     /// The high half of the product of unsigned numbers.
@@ -162,7 +164,7 @@ pub fn trace<const N: usize, const M: usize, P: Pointwise<N, M>>(
             function.eval(x).iter().map(|lane| lane.0).collect()
         }
         Class::I64 => {
-            let x = std::array::from_fn(|index| Whole(input(Kind::I64, index)));
+            let x = std::array::from_fn(|index| WholeNumber(input(Kind::I64, index)));
             function.eval_int(x).iter().map(|lane| lane.0).collect()
         }
     };
@@ -438,7 +440,7 @@ struct Single(u32);
 struct Double(u32);
 /// A whole number, as it will be.
 #[derive(Clone, Copy, Debug)]
-struct Whole(u32);
+struct WholeNumber(u32);
 /// The bits of a single, as they will be.
 #[derive(Clone, Copy, Debug)]
 struct SingleBits(u32);
@@ -450,7 +452,34 @@ numbers!(Single, Kind::F32, |value| u64::from(
     (value as f32).to_bits()
 ));
 numbers!(Double, Kind::F64, |value| (value as f64).to_bits());
-numbers!(Whole, Kind::I64, |value| value as u64);
+numbers!(WholeNumber, Kind::I64, |value| value as u64);
+operators!(WholeNumber, Kind::I64; BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor);
+
+impl Not for WholeNumber {
+    type Output = WholeNumber;
+    fn not(self) -> WholeNumber {
+        WholeNumber(record(Kind::I64, Operation::Not, [self.0]))
+    }
+}
+
+impl Whole for WholeNumber {
+    fn shl_by(self, count: WholeNumber) -> WholeNumber {
+        WholeNumber(record(Kind::I64, Operation::ShlBy, [self.0, count.0]))
+    }
+    fn shr_by(self, count: WholeNumber) -> WholeNumber {
+        WholeNumber(record(Kind::I64, Operation::ShrBy, [self.0, count.0]))
+    }
+    fn quotient(self, divisor: WholeNumber) -> WholeNumber {
+        // Devices differ in what a division by 0 gives, and one by -1 may overflow.
+        let (zero, one) = (WholeNumber::int(0), WholeNumber::int(1));
+        let (is_zero, is_minus) = (divisor.eq(zero), divisor.eq(-one));
+        let safe = WholeNumber::select(is_zero | is_minus, one, divisor);
+        let quotient = WholeNumber(record(Kind::I64, Operation::Div, [self.0, safe.0]));
+        let quotient = WholeNumber::select(is_minus, -self, quotient);
+        WholeNumber::select(is_zero, zero, quotient)
+    }
+}
+
 operators!(SingleBits, Kind::I32; Add add Add, Sub sub Sub);
 operators!(DoubleBits, Kind::I64; Add add Add, Sub sub Sub);
 float_lanes!(
@@ -486,7 +515,7 @@ mod tests {
             let _ = unused;
             [(x + y) * (x + y)]
         }
-        fn eval_int<I: Num>(&self, [x, y]: [I; 2]) -> [I; 1] {
+        fn eval_int<I: Whole>(&self, [x, y]: [I; 2]) -> [I; 1] {
             [I::select(x.lt(y), x, I::int(-1))]
         }
     }

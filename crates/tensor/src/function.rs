@@ -37,6 +37,12 @@ pub enum Typing {
     Choice,
     /// As `Promote`, but refuses bool (`sub`, `neg`).
     PromoteNumber,
+    /// Gives the common dtype of whole numbers and bools, refuses floats (`bitwise_and`).
+    Whole,
+    /// As `Whole`, but refuses bool (`bitwise_left_shift`).
+    WholeNumber,
+    /// As `PromoteNumber`, and a whole zero is refused as the last operand (`remainder`).
+    Division,
     /// Whole numbers and bools become f32 first (`exp`, `div`).
     Float,
     /// Computes in the operands' common dtype, gives bool (`eq`).
@@ -125,9 +131,54 @@ impl<N: Into<Scalar>> From<N> for Arg<'_> {
     }
 }
 
+/// Runs a pointwise function of the table on its operands, of which one at least is a tensor: `apply(&ops::binary::Pow, &[2.0.into(),
+/// (&x).into()])` is 2 to the power of each element.
+///
+/// # Errors
+/// If the number of operands isn't the function's, if no operand is a tensor, and whatever the function refuses.
+#[track_caller]
+pub fn apply(function: &'static dyn Function, args: &[Arg<'_>]) -> Result<Tensor> {
+    if args.len() != function.arity() {
+        let what = format!("expected {} operands, got {}", function.arity(), args.len());
+        return Err(Error::argument(function.name(), what));
+    }
+    eager(function, args)
+}
+
+fn division_by_zero(name: &'static str) -> Error {
+    Error::argument(
+        name,
+        "whole numbers can't be divided by 0, got a divisor of 0",
+    )
+    .with_hint("cast them first: to_dtype(DType::F32), whose quotient by 0 is infinite")
+}
+
+/// Refuses a division of whole numbers by a tensor with a zero in it, before anything is written. On a device the host waits for this.
+#[track_caller]
+fn check_division(function: &'static dyn Function, args: &[Arg<'_>]) -> Result<()> {
+    let is_whole = |arg: &Arg<'_>| match arg {
+        Arg::Tensor(tensor) => !tensor.dtype().is_floating_point(),
+        Arg::Number(number) => !matches!(number, Scalar::F64(_)),
+    };
+    if function.typing() != Typing::Division || !args.iter().all(is_whole) {
+        return Ok(());
+    }
+    let Some(Arg::Tensor(divisor)) = args.last() else {
+        return Ok(());
+    };
+    let has_zero = crate::no_grad(|| divisor.eq(0i64)?.any(&[], false)?.item())?;
+    if has_zero != 0.0 {
+        return Err(
+            division_by_zero(function.name()).with_operands(|| vec![divisor.operand("divisor")])
+        );
+    }
+    Ok(())
+}
+
 /// Runs one function on its operands.
 #[track_caller]
 pub(crate) fn eager(function: &'static dyn Function, args: &[Arg<'_>]) -> Result<Tensor> {
+    check_division(function, args)?;
     let (op, inputs) = PointwiseOp::of(function, args);
     if inputs.is_empty() {
         return Err(Error::argument(
@@ -145,6 +196,7 @@ pub(crate) fn eager_into(
     args: &[Arg<'_>],
     target: &Tensor,
 ) -> Result<()> {
+    check_division(function, args)?;
     let (op, inputs) = PointwiseOp::of(function, args);
     dispatch::call_into(op, &inputs, &[target])
 }
@@ -262,9 +314,28 @@ impl PointwiseOp {
                 )
                 .with_hint("cast them first: to_dtype(DType::F32)"));
             }
-            if typing == Typing::PromoteNumber && promoted == DType::Bool {
+            if matches!(
+                typing,
+                Typing::PromoteNumber | Typing::WholeNumber | Typing::Division
+            ) && promoted == DType::Bool
+            {
                 return Err(Error::dtype(name, "bool is not taken")
                     .with_hint("use logical_not, ne or logical_xor, or cast to a number type"));
+            }
+            if typing == Typing::Division
+                && !promoted.is_floating_point()
+                && let Some(&Slot::Number(divisor)) = node.operands.last()
+                && divisor.to_i64() == 0
+            {
+                return Err(division_by_zero(name));
+            }
+            if matches!(typing, Typing::Whole | Typing::WholeNumber) && promoted.is_floating_point()
+            {
+                return Err(Error::dtype(
+                    name,
+                    format!("{promoted} is not taken, only whole numbers are"),
+                )
+                .with_hint("cast it first: to_dtype(DType::I64)"));
             }
             if class_of(compute) == Class::I64 && !function.kernel().whole() {
                 return Err(Error::dtype(

@@ -34,6 +34,7 @@ pub use generator::{Generator, RngState, default_generator, manual_seed};
 pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
     attention::Attention,
+    bounds::Closeness,
     columns::Blocks,
     conv::{Conv2dOptions, ConvOptions},
     conv_nd::ConvTransposeOptions,

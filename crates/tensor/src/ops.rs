@@ -1,9 +1,13 @@
 //! The table of ops: one file per family, one line here per file.
 
+pub mod activation;
 pub mod attention;
 mod attention_cuda;
 pub mod binary;
 pub mod columns;
+pub mod bitwise;
+pub mod bounds;
+pub mod combined;
 pub mod conv;
 pub mod conv_nd;
 pub(crate) mod conv_vendor;
@@ -11,6 +15,7 @@ pub mod copy;
 pub mod diagonal;
 pub mod dropouts;
 pub mod embedding_bag;
+pub mod division;
 pub mod fill;
 pub mod flip;
 pub(crate) mod float;
@@ -45,18 +50,31 @@ pub mod sort;
 pub mod subscript;
 pub mod statistics;
 mod taps;
+pub mod special;
 pub mod unary;
 pub mod view;
 
 use std::sync::LazyLock;
 
 use crate::function::Function;
+pub use crate::function::apply;
 use crate::op::Op;
 
 /// Every pointwise function: the rows of the table.
 pub fn functions() -> &'static [&'static dyn Function] {
-    static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> =
-        LazyLock::new(|| [unary::FUNCTIONS, binary::FUNCTIONS].concat());
+    static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> = LazyLock::new(|| {
+        [
+            unary::FUNCTIONS,
+            binary::FUNCTIONS,
+            special::FUNCTIONS,
+            activation::FUNCTIONS,
+            division::FUNCTIONS,
+            bitwise::FUNCTIONS,
+            bounds::FUNCTIONS,
+            combined::FUNCTIONS,
+        ]
+        .concat()
+    });
     &FUNCTIONS
 }
 

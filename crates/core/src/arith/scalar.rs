@@ -2,7 +2,7 @@
 //!
 //! They are the reference that every wider lane type must match bit for bit.
 
-use super::{Arith, Bits, Mask, Num};
+use super::{Arith, Bits, Mask, Num, Whole};
 
 impl Mask for bool {
     #[inline(always)]
@@ -47,6 +47,24 @@ impl Num for std::num::Wrapping<i64> {
     #[inline(always)]
     fn abs(self) -> Self {
         Self(self.0.wrapping_abs())
+    }
+}
+
+impl Whole for std::num::Wrapping<i64> {
+    #[inline(always)]
+    fn shl_by(self, count: Self) -> Self {
+        Self(self.0.wrapping_shl(count.0 as u32))
+    }
+    #[inline(always)]
+    fn shr_by(self, count: Self) -> Self {
+        Self(self.0.wrapping_shr(count.0 as u32))
+    }
+    #[inline(always)]
+    fn quotient(self, divisor: Self) -> Self {
+        match divisor.0 {
+            0 => Self(0),
+            divisor => Self(self.0.wrapping_div(divisor)),
+        }
     }
 }
 
@@ -183,6 +201,16 @@ mod tests {
         assert_eq!(least - one, Wrapping(i64::MAX));
         assert_eq!(Num::abs(least), least);
         assert_eq!(-least, least);
+    }
+
+    #[test]
+    fn whole_numbers_divide_by_anything() {
+        let least = Wrapping(i64::MIN);
+        assert_eq!(Wrapping(-7).quotient(Wrapping(2)), Wrapping(-3));
+        assert_eq!(Wrapping(7).quotient(Wrapping(0)), Wrapping(0));
+        assert_eq!(least.quotient(Wrapping(-1)), least);
+        assert_eq!(Wrapping(-9).shr_by(Wrapping(63)), Wrapping(-1));
+        assert_eq!(Wrapping(-9).shl_by(Wrapping(63)), least);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::error_function::erf;
 use super::exponential::exp;
 use super::hyperbolic::tanh;
+use super::polynomial::at_most;
 use crate::arith::{Arith, Num};
 
 /// `max(x, 0)`; NaN for NaN (`torch.relu`).
@@ -29,4 +30,13 @@ pub fn gelu_tanh<A: Arith>(x: A) -> A {
 #[inline(always)]
 pub fn silu<A: Arith>(x: A) -> A {
     x / (A::int(1) + exp(-x))
+}
+
+/// `x * tanh(log(1 + e^x))` (`torch.nn.functional.mish`).
+#[inline(always)]
+pub fn mish<A: Arith>(x: A) -> A {
+    // With n = e^x (e^x + 2), it is x n / (n + 2), whose quotient is 1 from 20 on.
+    let e = exp(at_most(x, A::of(20.0)));
+    let n = e * (e + A::of(2.0));
+    x * (n / (n + A::of(2.0)))
 }

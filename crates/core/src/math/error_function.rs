@@ -1,9 +1,11 @@
-//! The error function and its complement.
+//! The error function, its complement and its inverse.
 
 use super::double_word::{Pair, quick_two_sum, two_product, two_sum};
-use super::exponential::{exp_pair, exp2_within};
+use super::exponential::{exp, exp_pair, exp2_within};
+use super::logarithm::log;
 use super::polynomial::{at_most, by_width, fit, polynomial};
 use crate::arith::Arith;
+use std::f64::consts::PI;
 
 /// The error function (`torch.erf`).
 #[inline(always)]
@@ -30,6 +32,28 @@ pub fn erfc<A: Arith>(x: A) -> A {
     let p = fit(x * x, ERF_F32, ERF_F64);
     let near = difference.hi + (-x).mul_add(p, difference.lo);
     A::select(x.abs().lt(A::of(0.5)), near, far)
+}
+
+/// The inverse of the error function (`torch.erfinv`): infinite at -1 and 1, NaN beyond them.
+///
+/// A rational guess and Newton's steps: by `erf` in the middle, by `erfc` of the distance to 1 elsewhere, which keeps the last places.
+#[inline(always)]
+pub fn erfinv<A: Arith>(y: A) -> A {
+    let (zero, one) = (A::of(0.0), A::of(1.0));
+    let a = y.abs();
+    let rest = one - a;
+    let middle = a.lt(A::of(0.7));
+    let z = a * a;
+    let inner = a * polynomial(z, INVERSE_NEAR_TOP) / polynomial(z, INVERSE_NEAR_BOTTOM);
+    let root = (-log(A::select(middle, one, rest) * A::of(0.5))).sqrt();
+    let outer = polynomial(root, INVERSE_FAR_TOP) / polynomial(root, INVERSE_FAR_BOTTOM);
+    let mut x = A::select(middle, inner, outer);
+    for _ in 0..if A::DOUBLE { 2 } else { 1 } {
+        let off = A::select(middle, erf(x) - a, rest - erfc(x));
+        x = x - off * A::of(0.5 * PI.sqrt()) * exp(x * x);
+    }
+    let x = A::select(rest.eq(zero), A::infinity(), x);
+    A::select(rest.lt(zero), A::nan(), x).copysign(y)
 }
 
 /// `erfc(a)` for `a` from 0 to 10.1 (f32) or 27.3 (f64).
@@ -63,6 +87,12 @@ fn complement<A: Arith>(a: A) -> A {
     exponential.hi.mul_add(quotient, small).ldexp(n)
 }
 
+// The guesses of erfinv, those of MATLAB's erfinv.m and of PyTorch: a p(a^2) / q(a^2) up to 0.7, p(r) / q(r) with
+// r = sqrt(-log((1 - a) / 2)) beyond.
+const INVERSE_NEAR_TOP: [f64; 4] = [0.886226899, -1.645349621, 0.914624893, -0.140543331];
+const INVERSE_NEAR_BOTTOM: [f64; 5] = [1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801];
+const INVERSE_FAR_TOP: [f64; 4] = [-1.970840454, -1.624906493, 3.429567803, 1.641345311];
+const INVERSE_FAR_BOTTOM: [f64; 3] = [1.0, 3.543889200, 1.637067800];
 // erf(x) = x + x p(x^2) up to 0.92
 const ERF_F32: [f64; 6] = [
     0.12837915122509003,

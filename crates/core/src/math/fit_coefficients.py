@@ -102,6 +102,23 @@ def erfc_fit(k, high):
     )
 
 
+def lgamma_fit():
+    """log(gamma(2 + s)) = s (s + 1) p(s)."""
+    f = lambda s: mp.loggamma(2 + s) / (s * (s + 1))
+    return f, lambda s: 1 / f(s), "-1", "1", lambda s: s
+
+
+def lgamma_tail():
+    """log(gamma(x)) = (x - 1/2) (log(x) - 1) + (log(2 pi) - 1) / 2 + p(t) / x with t = 1 / x^2, from x = 3 on."""
+    constant = (mp.log(2 * mp.pi) - 1) / 2
+
+    def f(t):
+        x = 1 / mp.sqrt(t)
+        return (mp.loggamma(x) - (x - mpf(1) / 2) * (mp.log(x) - 1) - constant) * x
+
+    return f, lambda t: mp.sqrt(t) / mp.loggamma(1 / mp.sqrt(t)), "1e-6", mpf(1) / 9, lambda t: t
+
+
 FITS = {
     "EXP": ((lambda r: (mp.exp(r) - 1 - r) / r**2, lambda r: r**2 / mp.expm1(r), "-0.3472", "0.3472", lambda r: r), 5, 10),
     "EXP2": ((lambda r: (2**r - 1) / r, lambda r: r / 2**r, "-0.5001", "0.5001", lambda r: r), 6, 11),
@@ -119,6 +136,8 @@ FITS = {
     "ERF_TAIL": ((lambda a: mp.log(mp.erfc(a), 2), lambda a: mp.erfc(a), "0.92", "4", lambda a: a), 7, None),
     "ERFC32": (erfc_fit(2, "10.1"), 10, None),
     "ERFC64": (erfc_fit(4, "27.3"), None, 23),
+    "LGAMMA": (lgamma_fit(), 14, 29),
+    "LGAMMA_TAIL": (lgamma_tail(), 4, 13),
 }
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-//! `tanh`, `sinh` and `cosh`: polynomials near 0, where the exponentials would cancel, and those elsewhere.
+//! `tanh`, `sinh` and `cosh`: polynomials near 0, where the exponentials would cancel, and those elsewhere. Their inverses:
+//! logarithms of an argument near 1 that is kept apart from 1.
 
 use super::double_word::Pair;
 use super::exponential::exp_parts;
+use super::logarithm::{log, log1p};
 use super::polynomial::{at_most, by_width, fit};
 use crate::arith::Arith;
+use std::f64::consts::LN_2;
 
 /// The hyperbolic tangent (`torch.tanh`).
 #[inline(always)]
@@ -33,6 +36,42 @@ pub fn sinh<A: Arith>(x: A) -> A {
 pub fn cosh<A: Arith>(x: A) -> A {
     let half = half_exponential(x.abs());
     half.hi + (half.lo + A::of(0.25) / half.hi)
+}
+
+/// The inverse hyperbolic sine (`torch.asinh`).
+#[inline(always)]
+pub fn asinh<A: Arith>(x: A) -> A {
+    let one = A::of(1.0);
+    let a = x.abs();
+    // From there on, a + sqrt(a^2 + 1) is 2 a.
+    let large = a.gt(by_width(1e4, 1e9));
+    let within = A::select(large, one, a);
+    let square = within * within;
+    let near = log1p(within + square / (one + (square + one).sqrt()));
+    A::select(large, log(a) + A::of(LN_2), near).copysign(x)
+}
+
+/// The inverse hyperbolic cosine (`torch.acosh`); NaN below 1.
+#[inline(always)]
+pub fn acosh<A: Arith>(x: A) -> A {
+    let one = A::of(1.0);
+    let large = x.gt(by_width(1e4, 1e9));
+    let t = A::select(large, one, x - one);
+    let near = log1p(t + (t * (t + A::of(2.0))).sqrt());
+    let value = A::select(large, log(x) + A::of(LN_2), near);
+    A::select(x.lt(one), A::nan(), value)
+}
+
+/// The inverse hyperbolic tangent (`torch.atanh`); NaN beyond -1 and 1.
+#[inline(always)]
+pub fn atanh<A: Arith>(x: A) -> A {
+    let a = x.abs();
+    let doubled = a + a;
+    let near = log1p(doubled + doubled * (a / (A::of(1.0) - a)));
+    // Between 1/2 and 1 the sum would round twice.
+    let far = log1p(doubled / (A::of(1.0) - a));
+    let value = A::select(a.lt(A::of(0.5)), near, far);
+    (A::of(0.5) * value).copysign(x)
 }
 
 /// `e^a / 2` for `a >= 0`, in range where `e^a` is not.

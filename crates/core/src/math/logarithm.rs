@@ -1,6 +1,7 @@
 //! `log`, `log2`, `log10` and `log1p`: `x = 2^k (1 + f)` with `1 + f` between `sqrt(1/2)` and `sqrt(2)`.
 
 use super::double_word::{LN_2_LOW, LOG2_E_LOW, LOG10_2_LOW, LOG10_E_LOW, Pair, two_sum};
+use super::exponential::{exp, exp2};
 use super::polynomial::{bits_by_width, by_width, mantissa_bits, polynomial};
 use crate::arith::{Arith, Bits};
 use std::f64::consts::{LN_2, LOG2_E, LOG10_2, LOG10_E};
@@ -49,6 +50,23 @@ pub fn log1p<A: Arith>(x: A) -> A {
         A::select(x.lt(A::of(-1.0)), A::nan(), x),
     );
     A::select(x.gt(A::of(-1.0)) & x.lt(A::infinity()), value, limit)
+}
+
+/// `log(e^x + e^y)`, without overflow (`torch.logaddexp`).
+#[inline(always)]
+pub fn logaddexp<A: Arith>(x: A, y: A) -> A {
+    let most = x.maximum(y);
+    let sum = most + log1p(exp(-(x - y).abs()));
+    // Of equal infinities the difference is NaN.
+    A::select(x.eq(y) & most.abs().eq(A::infinity()), most, sum)
+}
+
+/// `log2(2^x + 2^y)`, without overflow (`torch.logaddexp2`).
+#[inline(always)]
+pub fn logaddexp2<A: Arith>(x: A, y: A) -> A {
+    let most = x.maximum(y);
+    let sum = log1p(exp2(-(x - y).abs())).mul_add(A::of(LOG2_E), most);
+    A::select(x.eq(y) & most.abs().eq(A::infinity()), most, sum)
 }
 
 /// `(k, f)` with `x = 2^k (1 + f)`, for positive finite `x`.

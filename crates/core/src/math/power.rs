@@ -1,4 +1,4 @@
-//! `pow`: `2^(y log2 x)`, with the logarithm and the product to almost twice the lanes' precision.
+//! `pow`: `2^(y log2 x)`, with the logarithm and the product to almost twice the lanes' precision. `hypot`.
 
 use super::double_word::{LOG2_E_LOW, Pair, quick_two_sum, two_product, two_sum};
 use super::exponential::exp2_of_sum;
@@ -30,6 +30,33 @@ pub fn pow<A: Arith>(x: A, y: A) -> A {
 
     let value = A::select(x.is_nan() | y.is_nan(), x + y, value);
     A::select(y.eq(zero) | x.eq(one), one, value)
+}
+
+/// `sqrt(x^2 + y^2)`, whatever the squares are (`torch.hypot`); infinite where either is, also beside NaN.
+#[inline(always)]
+pub fn hypot<A: Arith>(x: A, y: A) -> A {
+    let (a, b) = (x.abs(), y.abs());
+    let most = a.greater(b);
+    // Powers of two, so that nothing is rounded.
+    let (down, up): (A, A) = if A::DOUBLE {
+        (A::of(power_of_two(-600)), A::of(power_of_two(600)))
+    } else {
+        (A::of(power_of_two(-70)), A::of(power_of_two(100)))
+    };
+    let large = most.gt(by_width(1e18, 1e150));
+    let small = most.lt(by_width(1e-18, 1e-150));
+    let one = A::of(1.0);
+    let scale = A::select(large, down, A::select(small, up, one));
+    let back = A::select(large, one / down, A::select(small, one / up, one));
+    let (a, b) = (a * scale, b * scale);
+    let value = a.mul_add(a, b * b).sqrt() * back;
+    let infinite = a.eq(A::infinity()) | b.eq(A::infinity());
+    A::select(infinite, A::infinity(), value)
+}
+
+/// 2^exponent, for a normal result.
+const fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
 /// `x^y` for positive finite `x`.

@@ -636,7 +636,7 @@ impl<'a> Writer<'a> {
             O::Sub => format!("sub{rn}.{ty}"),
             O::Mul if float => format!("mul.rn.{ty}"),
             O::Mul => format!("mul.lo.{ty}"),
-            O::Div => format!("div.rn.{ty}"),
+            O::Div => format!("div{rn}.{ty}"),
             O::Neg => format!("neg.{ty}"),
             O::Abs => format!("abs.{ty}"),
             O::MulAdd => format!("fma.rn.{ty}"),
@@ -656,7 +656,7 @@ impl<'a> Writer<'a> {
             O::ShrLogical(count) => {
                 return self.shift(&format!("shr.{unsigned}"), to, operand(0), count);
             }
-            O::ShlBy | O::ShrLogicalBy => {
+            O::ShlBy | O::ShrBy | O::ShrLogicalBy => {
                 // The count has 32 bits whatever is shifted.
                 let (value, mut count) = (operand(0), operand(1));
                 if count.kind == Kind::I64 {
@@ -664,11 +664,12 @@ impl<'a> Writer<'a> {
                     line!(self, "  cvt.u32.u64 {short}, {count};");
                     count = short;
                 }
-                if node.operation == O::ShlBy {
-                    line!(self, "  shl.{bits} {to}, {value}, {count};");
-                } else {
-                    line!(self, "  shr.{unsigned} {to}, {value}, {count};");
-                }
+                let name = match node.operation {
+                    O::ShlBy => format!("shl.{bits}"),
+                    O::ShrBy => format!("shr.{ty}"),
+                    _ => format!("shr.{unsigned}"),
+                };
+                line!(self, "  {name} {to}, {value}, {count};");
                 return;
             }
         };

@@ -133,6 +133,21 @@ in_place! {
     Sub => sub_(other);
     Mul => mul_(other);
     Div => div_(other);
+    Pow => pow_(exponent);
+    Atan2 => atan2_(other);
     Maximum => maximum_(other);
     Minimum => minimum_(other);
+    Eq => eq_(other);
+    Ne => ne_(other);
+    Lt => lt_(other);
+    Le => le_(other);
+    Gt => gt_(other);
+    Ge => ge_(other);
+    LogicalAnd => logical_and_(other);
+    LogicalOr => logical_or_(other);
+    LogicalXor => logical_xor_(other);
+    LeakyRelu => leaky_relu_(slope);
+    Elu => elu_(alpha);
+    Clamp => clamp_(min, max);
+    Lerp => lerp_(end, weight);
 }

@@ -10,8 +10,8 @@
 /// ```
 ///
 /// In `eval` the type `A` is the lane type. `eval number` bodies use [`Num`](fireclay_core::arith::Num) only and serve whole
-/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith); `eval float_or_whole` has a body for each,
-/// parted by a semicolon. In `grad`, the operands, the result and its
+/// numbers too; `eval float` bodies use [`Arith`](fireclay_core::arith::Arith); `eval whole` bodies are for whole numbers alone and use
+/// [`Whole`](fireclay_core::arith::Whole); `eval float_or_whole` has a body for each, parted by a semicolon. In `grad`, the operands, the result and its
 /// gradient are formulas. The row makes the eager `Tensor` method and the `Formula` method.
 macro_rules! pointwise {
     ($($(#[$doc:meta])* $Name:ident, $method:ident($($x:ident),+), $typing:ident, saves $saves:expr, autocast $autocast:ident,
@@ -73,7 +73,7 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
                 [$eval]
             }
         }
@@ -95,8 +95,23 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
                 [$whole]
+            }
+        }
+    };
+    // A function of whole numbers and bools alone (`bitwise_and`).
+    (@eval whole, $Name:ident, ($($x:ident),+), $eval:expr) => {
+        impl fireclay_core::pointwise::Pointwise<{ [$(stringify!($x)),+].len() }, 1> for $Name {
+            const WHOLE: bool = true;
+            #[inline(always)]
+            fn eval<A: fireclay_core::arith::Arith>(&self, x: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                // The typing refuses floats.
+                [x[0]]
+            }
+            #[inline(always)]
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, [$($x),+]: [A; { [$(stringify!($x)),+].len() }]) -> [A; 1] {
+                [$eval]
             }
         }
     };
@@ -109,7 +124,7 @@ macro_rules! pointwise {
                 [$eval]
             }
             #[inline(always)]
-            fn eval_int<A: fireclay_core::arith::Num>(&self, x: [A; 1]) -> [A; 1] {
+            fn eval_int<A: fireclay_core::arith::Whole>(&self, x: [A; 1]) -> [A; 1] {
                 x
             }
         }
@@ -171,6 +186,33 @@ macro_rules! pointwise {
             }
         }
     };
+    (@method $(#[$doc:meta])* $Name:ident, $method:ident, ($x:ident, $y:ident, $z:ident, $w:ident)) => {
+        impl $crate::tensor::Tensor {
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method<'a, 'b, 'c>(
+                &self,
+                $y: impl Into<$crate::function::Arg<'a>>,
+                $z: impl Into<$crate::function::Arg<'b>>,
+                $w: impl Into<$crate::function::Arg<'c>>,
+            ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+                $crate::function::eager(&$Name, &[self.into(), $y.into(), $z.into(), $w.into()])
+            }
+        }
+        impl $crate::formula::Formula {
+            $(#[$doc])*
+            #[must_use]
+            pub fn $method(
+                &self,
+                $y: impl Into<$crate::formula::Formula>,
+                $z: impl Into<$crate::formula::Formula>,
+                $w: impl Into<$crate::formula::Formula>,
+            ) -> $crate::formula::Formula {
+                let operands = smallvec::smallvec![self.clone(), $y.into(), $z.into(), $w.into()];
+                $crate::formula::Formula::apply(&$Name, operands)
+            }
+        }
+    };
 }
 
 pub(crate) use pointwise;
@@ -182,9 +224,9 @@ pub(crate) fn plain_name(method: &'static str) -> &'static str {
 
 /// Declares in-place forms: `a.add_(&b)?`, `x.relu_()?`.
 macro_rules! in_place {
-    ($($Name:ident => $method:ident($($arg:ident)?);)*) => {
+    ($($Name:ident => $method:ident($($arg:ident),*);)*) => {
         impl $crate::tensor::Tensor {
-            $($crate::ops::row::in_place!(@method $Name, $method, $($arg)?);)*
+            $($crate::ops::row::in_place!(@method $Name, $method, $($arg),*);)*
         }
     };
     (@method $Name:ident, $method:ident, ) => {
@@ -192,6 +234,31 @@ macro_rules! in_place {
         #[track_caller]
         pub fn $method(&self) -> fireclay_core::Result<$crate::tensor::Tensor> {
             $crate::function::eager_into(&$Name, &[self.into()], self)?;
+            Ok(self.clone())
+        }
+    };
+    (@method $Name:ident, $method:ident, $x:ident, $y:ident) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method<'a, 'b>(
+            &self,
+            $x: impl Into<$crate::function::Arg<'a>>,
+            $y: impl Into<$crate::function::Arg<'b>>,
+        ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into(), $x.into(), $y.into()], self)?;
+            Ok(self.clone())
+        }
+    };
+    (@method $Name:ident, $method:ident, $x:ident, $y:ident, $z:ident) => {
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[track_caller]
+        pub fn $method<'a, 'b, 'c>(
+            &self,
+            $x: impl Into<$crate::function::Arg<'a>>,
+            $y: impl Into<$crate::function::Arg<'b>>,
+            $z: impl Into<$crate::function::Arg<'c>>,
+        ) -> fireclay_core::Result<$crate::tensor::Tensor> {
+            $crate::function::eager_into(&$Name, &[self.into(), $x.into(), $y.into(), $z.into()], self)?;
             Ok(self.clone())
         }
     };

@@ -11,7 +11,7 @@ const LN_2: f64 = std::f64::consts::LN_2;
 const LN_10: f64 = std::f64::consts::LN_10;
 
 /// 0, whatever `g` is: times 0 an infinity would become NaN.
-fn zero(g: &Formula) -> Formula {
+pub(super) fn zero(g: &Formula) -> Formula {
     g.gt(g).where_(g, 0.0)
 }
 
@@ -138,9 +138,29 @@ pointwise! {
 in_place! {
     Neg => neg_();
     Abs => abs_();
-    Exp => exp_();
+    Sign => sign_();
+    Square => square_();
     Sqrt => sqrt_();
-    Relu => relu_();
-    Sigmoid => sigmoid_();
+    Rsqrt => rsqrt_();
+    Reciprocal => reciprocal_();
+    Exp => exp_();
+    Exp2 => exp2_();
+    Expm1 => expm1_();
+    Log => log_();
+    Log2 => log2_();
+    Log10 => log10_();
+    Log1p => log1p_();
+    Sin => sin_();
+    Cos => cos_();
+    Tan => tan_();
     Tanh => tanh_();
+    Erf => erf_();
+    Sigmoid => sigmoid_();
+    Relu => relu_();
+    Silu => silu_();
+    Floor => floor_();
+    Ceil => ceil_();
+    Trunc => trunc_();
+    Round => round_();
+    LogicalNot => logical_not_();
 }
