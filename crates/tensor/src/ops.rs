@@ -32,6 +32,8 @@ use std::sync::LazyLock;
 use crate::function::Function;
 use crate::op::Op;
 
+pub use crate::by_name::{call, entries, find};
+
 /// Every pointwise function: the rows of the table.
 pub fn functions() -> &'static [&'static dyn Function] {
     static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> =
