@@ -1,6 +1,7 @@
 //! The heart of Fireclay: tensors, the one door through which every op runs, autograd, and the ops.
 
 pub mod autograd;
+pub mod by_name;
 mod creation;
 mod cuda_call;
 pub mod device;

@@ -60,6 +60,8 @@ use crate::function::Function;
 pub use crate::function::apply;
 use crate::op::Op;
 
+pub use crate::by_name::{call, entries, find};
+
 /// Every pointwise function: the rows of the table.
 pub fn functions() -> &'static [&'static dyn Function] {
     static FUNCTIONS: LazyLock<Vec<&'static dyn Function>> = LazyLock::new(|| {
