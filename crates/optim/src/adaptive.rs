@@ -176,10 +176,7 @@ impl Pull {
         }
         match self.factor {
             Some(factor) => (parameter * A::of(factor), grad),
-            None => (
-                parameter,
-                parameter.mul_add(A::of(self.weight_decay), grad),
-            ),
+            None => (parameter, parameter.mul_add(A::of(self.weight_decay), grad)),
         }
     }
 }

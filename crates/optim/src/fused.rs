@@ -429,9 +429,11 @@ impl<R: Rule> Optimizer for Fused<R> {
             );
         }
         let mut loaded: Vec<Option<State>> = Vec::new();
-        let slots = self.groups.iter().zip(&rules).flat_map(|(group, rule)| {
-            group.slots.iter().map(move |slot| (rule, slot))
-        });
+        let slots = self
+            .groups
+            .iter()
+            .zip(&rules)
+            .flat_map(|(group, rule)| group.slots.iter().map(move |slot| (rule, slot)));
         for (number, (rule, slot)) in slots.enumerate() {
             let step_name = state_name(number, STEP);
             if !reader.has(&step_name) {

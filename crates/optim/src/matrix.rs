@@ -178,8 +178,8 @@ impl AdafactorOptions {
         let size = root_mean_square(parameter)?;
         let update = (variance.maximum(eps1 * eps1).rsqrt() * grad).eval()?;
         let divisor = fireclay_tensor::Formula::from(root_mean_square(&update)?) / self.d;
-        let alpha = fireclay_tensor::Formula::from(size).maximum(self.eps2) * rate
-            / divisor.maximum(1.0);
+        let alpha =
+            fireclay_tensor::Formula::from(size).maximum(self.eps2) * rate / divisor.maximum(1.0);
         let alpha = alpha.eval()?;
         let signed = if self.maximize { -1.0 } else { 1.0 };
         let kept = 1.0 - self.lr * self.weight_decay;

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(Wrapping(7).quotient(Wrapping(0)), Wrapping(0));
         assert_eq!(least.quotient(Wrapping(-1)), least);
         assert_eq!(Wrapping(-9).shr_by(Wrapping(63)), Wrapping(-1));
-        assert_eq!(Wrapping(-9).shl_by(Wrapping(63)), least);
+        assert_eq!(Whole::shl_by(Wrapping(-9), Wrapping(63)), least);
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn interpolate(call: &Call<'_>) -> Result<Tensor> {
         Some(&[both]) => [both; 2],
         Some(&[height, width]) => [height, width],
         Some(_) => return Err(call.refuse("scale_factor must have 1 or 2 numbers")),
-        None => return x.interpolate(InterpolateTo::Size(call.sizes_of("size")?), mode),
+        None => return x.interpolate(InterpolateTo::Size(call.sizes_of::<2>("size")?), mode),
     };
     let to = match (call.flag("recompute_scale_factor"), &x.shape()[..]) {
         (true, &[_, _, height, width]) => {

@@ -3,7 +3,7 @@
 use fireclay_core::{DType, Error, Result};
 use smallvec::smallvec;
 
-use super::index::{IndexSelect, around};
+use super::index::{EmbeddingOptions, IndexSelect, around};
 use super::shape::distinct_dims;
 use crate::autograd::Backward;
 use crate::cuda_call::CudaCall;
@@ -76,6 +76,7 @@ impl Op for Flip {
         let op = IndexSelect {
             name: self.name(),
             dim: self.dim,
+            grad: EmbeddingOptions::default(),
         };
         op.cuda(call)
     }
