@@ -60,7 +60,7 @@ use crate::function::Function;
 pub use crate::function::apply;
 use crate::op::Op;
 
-pub use crate::by_name::{call, entries, find};
+pub use crate::by_name::{Entry, Family, Kind, Parameter, Value, call, entries, find};
 
 /// Every pointwise function: the rows of the table.
 pub fn functions() -> &'static [&'static dyn Function] {

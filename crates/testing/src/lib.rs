@@ -2,13 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod agreement;
-pub mod calls;
-pub mod compare;
 pub mod devices;
 pub mod draw;
-pub mod golden;
+pub mod fixtures;
 pub mod gpu_report;
 pub mod gradcheck;
-pub mod property;
 pub mod samples;
-pub mod verdict;
+
+pub use fireclay_conformance::compare;

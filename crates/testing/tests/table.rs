@@ -1,11 +1,11 @@
 //! The table of ops: each row has what it needs, and is tested.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
+use fireclay_conformance::Set;
 use fireclay_tensor::ops;
 use fireclay_tensor::{Autocast, Saves};
-use fireclay_testing::golden::{Set, sets_of_ops};
+use fireclay_testing::fixtures;
 use fireclay_testing::samples::samples;
 
 /// PyTorch's name of an op, by Fireclay's, where they differ.
@@ -41,10 +41,8 @@ fn is_exempt(op: &str) -> Option<&'static str> {
 }
 
 fn golden_ops() -> BTreeSet<String> {
-    let mut sets = sets_of_ops();
-    sets.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/modules"));
-    let cases = sets.iter().flat_map(|folder| Set::read(folder).cases);
-    cases.map(|case| case.op).collect()
+    let set = Set::read(&fixtures::cases()).unwrap();
+    set.cases.into_iter().map(|case| case.op).collect()
 }
 
 fn torch_name(op: &str, golden: &BTreeSet<String>) -> Option<String> {

@@ -1,0 +1,19 @@
+//! Runs cases of PyTorch's ops, modules, optimizers and schedules through Fireclay by name, and compares the answers.
+//!
+//! A set of cases is a directory: `cases.json` and `tensors.safetensors` (`docs/cases.md`). [`Report::of`] runs sets;
+//! [`judge`](judge::judge) one case.
+#![forbid(unsafe_code)]
+
+mod call;
+pub mod compare;
+pub mod judge;
+mod modules;
+mod ops;
+mod optim;
+mod property;
+mod report;
+mod schedule;
+mod set;
+
+pub use report::{Report, Tally};
+pub use set::{Case, Inputs, Set, SetError, Stored};
