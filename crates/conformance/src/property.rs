@@ -6,7 +6,7 @@ use fireclay_tensor::{DType, Device, Result, Tensor};
 ///
 /// # Errors
 /// If the outputs do not go together at all.
-pub fn check(
+pub(crate) fn check(
     property: &str,
     input: &Tensor,
     outputs: &[Tensor],

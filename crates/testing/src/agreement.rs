@@ -130,7 +130,7 @@ fn compare_results(
             ..Tolerance::new(0.0, 0.0)
         };
         match matches(&got, want, tolerance.unwrap_or(exact)) {
-            Ok(()) if tolerance.is_some() => {
+            Ok(_) if tolerance.is_some() => {
                 let pairs = values(&got).into_iter().zip(values(want));
                 let far = pairs.map(|(got, want)| (got - want).abs());
                 // Not a number where both are infinite.
@@ -140,7 +140,7 @@ fn compare_results(
                     _ => Outcome::Close(largest),
                 };
             }
-            Ok(()) => return Outcome::Differs(format!("{which}: other bits")),
+            Ok(_) => return Outcome::Differs(format!("{which}: other bits")),
             Err(what) => return Outcome::Differs(format!("{which}: {what}")),
         }
     }

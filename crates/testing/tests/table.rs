@@ -1,6 +1,7 @@
 //! The table of ops: each row has what it needs, and is tested.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use fireclay_conformance::Set;
 use fireclay_tensor::ops;
