@@ -138,7 +138,7 @@ fn with_the_stand_in() {
         ] {
             let got = a.matmul(b).unwrap().cpu().unwrap();
             assert_eq!(
-                matches(&got, &want, Tolerance::new(1e-5, 1e-5)),
+                matches(&got, &want, Tolerance::new(1e-5, 1e-5)).map(drop),
                 Ok(()),
                 "{call}"
             );
@@ -160,7 +160,7 @@ fn with_the_stand_in() {
     let got = there[0].linear(&there[1], Some(&there[2])).unwrap();
     let want = x.linear(&weight, Some(&bias)).unwrap();
     assert_eq!(
-        matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-5, 1e-5)),
+        matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-5, 1e-5)).map(drop),
         Ok(())
     );
     let calls = stand_in.calls();
@@ -178,7 +178,7 @@ fn with_the_stand_in() {
         let got = there[0].matmul(&there[1]).unwrap();
         let want = a.matmul(&b).unwrap();
         assert_eq!(
-            matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-9, 1e-9)),
+            matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-9, 1e-9)).map(drop),
             Ok(())
         );
         assert!(stand_in.calls().last().unwrap().contains(call));
@@ -218,7 +218,7 @@ fn with_the_stand_in() {
     let got = there[0].matmul(&there[1]).unwrap();
     let want = a.matmul(&b).unwrap();
     assert_eq!(
-        matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-9, 1e-9)),
+        matches(&got.cpu().unwrap(), &want, Tolerance::new(1e-9, 1e-9)).map(drop),
         Ok(())
     );
     assert!(
