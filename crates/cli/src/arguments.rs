@@ -62,6 +62,7 @@ pub(crate) fn command() -> Command {
         .subcommand(bench())
         .subcommand(devices())
         .subcommand(plan())
+        .subcommand(ops())
 }
 
 fn train(task: &'static Task) -> Command {
@@ -311,6 +312,57 @@ Fireclay's kernels computes it; a preferred cuBLASLt is asked where that is a bi
                 .action(ArgAction::SetTrue)
                 .help("Everything, as one JSON object"),
         ])
+}
+
+fn ops() -> Command {
+    let json = || {
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .help("One JSON object a line")
+    };
+    let list = Command::new("list")
+        .about("Lists every op by its PyTorch name, and what is true of it")
+        .after_help(
+            "\
+What is true of an op is found out by running its example, also on --device if that isn't the CPU:
+  grad      which derivatives there are: 1 the first, 2 the second
+  repeat    whether two runs give the same bits: yes, or from the same seed
+  autocast  what autocast does with its inputs: low, f32, widest or keep
+  dtypes    of its floating operands, with which it works",
+        )
+        .args([
+            device_flag("cpu", "Which device to ask too: cpu, cuda or cuda:N"),
+            json(),
+        ]);
+    let check = Command::new("check")
+        .about("Runs cases that PyTorch has answered, and says which answers are others")
+        .after_help(
+            "\
+A directory of cases has cases.json and tensors.safetensors, in the format of docs/cases.md.
+crates/testing/golden/make_cases.py makes one from PyTorch for any seed.
+
+An answer passes if values, dtypes, shapes, layouts, gradients and second derivatives are PyTorch's, within the
+tolerances that the case states, and if what PyTorch refuses is refused for the same kind of reason. The exit
+status is 0 if all pass.",
+        )
+        .args([
+            Arg::new("folder")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .num_args(1..)
+                .required(true)
+                .help("Directories of cases"),
+            device_flag("cpu", "Where to run them: cpu, cuda or cuda:N"),
+            json(),
+        ]);
+    Command::new("ops")
+        .about("Lists the ops by their PyTorch names, and checks them against PyTorch")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(list)
+        .subcommand(check)
 }
 
 fn product_dtype(text: &str) -> Result<DType, String> {

@@ -16,6 +16,7 @@ mod failure;
 mod gpt;
 mod interrupt;
 mod model;
+mod ops;
 mod picture;
 mod plan;
 mod predict;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Some(("predict", matches)) => predict::run(&predict::Request::of(matches)),
         Some(("devices", matches)) => devices::run(&devices::Request::of(matches)),
         Some(("plan", matches)) => plan::run(&plan::Request::of(matches)),
+        Some(("ops", matches)) => ops::run(&ops::Request::of(matches)),
         Some(("bench", matches)) => bench::run(&bench::Request::of(matches)),
         _ => arguments::introduce(),
     })

@@ -122,6 +122,7 @@
 //! - [`data`]: datasets, samplers, the loader, MNIST and the small digits.
 //! - [`checkpoint`]: safetensors files and training states.
 //! - [`cuda`]: devices and their memory.
+//! - [`ops`]: every op by its PyTorch name.
 //! - [`op`], [`function`], [`dispatch`]: what an op of your own is made of.
 #![forbid(unsafe_code)]
 
@@ -172,6 +173,11 @@ pub mod cuda {
         reports as vendor_libraries,
     };
     pub use fireclay_cuda::{Properties, Source};
+}
+
+/// Every op by its PyTorch name, with named arguments: for programs that learn only at run time which op to call.
+pub mod ops {
+    pub use fireclay_tensor::ops::{Entry, Family, Kind, Parameter, Value, call, entries, find};
 }
 
 /// How devices compute (`torch.backends`).

@@ -3,6 +3,7 @@
 //! `call` checks devices, asks the op for its outputs, allocates them, runs the kernel, and records the op for
 //! autograd. Whatever must see every op hangs here.
 
+use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -16,14 +17,58 @@ use smallvec::{SmallVec, smallvec};
 use crate::autograd::{self, Recording};
 use crate::cuda_call::CudaCall;
 use crate::op::sealed::Internal;
-use crate::op::{KernelInputs, Meta, Op, OutputMeta, Outputs};
+use crate::op::{Autocast, KernelInputs, Meta, Op, OutputMeta, Outputs};
 use crate::storage::{self, Access, CpuCall, Operand, Storage};
 use crate::tensor::Tensor;
+
+/// An op that [`observe`] saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The op's name.
+    pub name: &'static str,
+    /// What autocast does with its inputs.
+    pub autocast: Autocast,
+}
+
+thread_local! {
+    static SEEN: RefCell<Option<Vec<Seen>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` and tells which ops this thread ran in it, in order; gradients are computed by other threads and are not among them.
+pub fn observe<T>(work: impl FnOnce() -> T) -> (T, Vec<Seen>) {
+    /// Puts back what was observed before, also where `work` panics.
+    struct Outer(Option<Vec<Seen>>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            let outer = self.0.take();
+            SEEN.with(|seen| *seen.borrow_mut() = outer);
+        }
+    }
+    let outer = Outer(SEEN.with(|seen| seen.borrow_mut().replace(Vec::new())));
+    let result = work();
+    let seen = SEEN.with(|seen| seen.borrow_mut().take());
+    drop(outer);
+    (result, seen.unwrap_or_default())
+}
+
+fn note(op: &dyn Op) {
+    SEEN.with(|seen| {
+        if let Ok(mut seen) = seen.try_borrow_mut()
+            && let Some(list) = seen.as_mut()
+        {
+            list.push(Seen {
+                name: op.name(),
+                autocast: op.autocast(),
+            });
+        }
+    });
+}
 
 /// Runs `op` on `inputs` and returns its outputs.
 #[track_caller]
 pub fn call<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Outputs> {
     let origin = Origin::here();
+    note(&op);
     let recording = Recording::wanted(inputs);
     autograd::check_views(op.name(), inputs)?;
     let moved = numbers_moved(&op, inputs, origin.location)?;
@@ -55,6 +100,7 @@ pub fn call_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 #[track_caller]
 pub fn call_into<O: Op>(op: O, inputs: &[&Tensor], targets: &[&Tensor]) -> Result<()> {
     let location = call_site();
+    note(&op);
     let context = |error: Error| with_operands(error, inputs, targets);
     for target in targets {
         autograd::check_in_place(op.name(), target, inputs).map_err(context)?;

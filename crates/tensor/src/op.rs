@@ -122,7 +122,7 @@ impl Saves {
 }
 
 /// What autocast does with an op's inputs (it comes with a later release; the class is stated now).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Autocast {
     /// Cast to the low dtype: matrix products and convolutions.
     Low,
@@ -132,6 +132,18 @@ pub enum Autocast {
     Widest,
     /// Runs in the dtypes that come.
     Keep,
+}
+
+impl Autocast {
+    /// The class in a word: "low", "f32", "widest" or "keep".
+    pub const fn name(self) -> &'static str {
+        match self {
+            Autocast::Low => "low",
+            Autocast::F32 => "f32",
+            Autocast::Widest => "widest",
+            Autocast::Keep => "keep",
+        }
+    }
 }
 
 /// How a kernel takes its inputs. The door arranges for it.

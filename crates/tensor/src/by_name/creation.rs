@@ -2,6 +2,7 @@
 
 use fireclay_core::{DType, Result, Scalar};
 
+use super::shape::memory_format;
 use super::{Call, Value, rows};
 use crate::tensor::Tensor;
 
@@ -15,14 +16,14 @@ rows! {
     "full(int[] size, Number fill_value, *, dtype? dtype=None, device? device=None)" "size=[2,3] fill_value=7" |call| {
         full(call, call.scalar("fill_value")?)
     }
-    "zeros_like(Tensor input, *, dtype? dtype=None)" "input=[3,4]" |call| {
-        like(call)?.zeros_like()
+    "zeros_like(Tensor input, *, dtype? dtype=None, str memory_format=\"preserve_format\")" "input=[3,4]" |call| {
+        like(call, Scalar::I64(0))
     }
-    "ones_like(Tensor input, *, dtype? dtype=None)" "input=[3,4]" |call| {
-        like(call)?.ones_like()
+    "ones_like(Tensor input, *, dtype? dtype=None, str memory_format=\"preserve_format\")" "input=[3,4]" |call| {
+        like(call, Scalar::I64(1))
     }
-    "full_like(Tensor input, Number fill_value, *, dtype? dtype=None)" "input=[3,4] fill_value=7" |call| {
-        like(call)?.full_like(call.scalar("fill_value")?)
+    "full_like(Tensor input, Number fill_value, *, dtype? dtype=None, str memory_format=\"preserve_format\")" "input=[3,4] fill_value=7" |call| {
+        like(call, call.scalar("fill_value")?)
     }
     "Tensor.new_zeros(Tensor self, int[] size, *, dtype? dtype=None)" "self=[3,4] size=[2]" |call| {
         new(call, Scalar::I64(0))
@@ -35,19 +36,31 @@ rows! {
     }
     "arange(Number start=0, Number end, Number step=1, *, dtype? dtype=None, device? device=None)" "end=5" |call| {
         let [start, end, step] = [call.scalar("start")?, call.scalar("end")?, call.scalar("step")?];
-        cast(call, Tensor::arange(start, end, step, call.device("device")?)?)
+        match call.dtype("dtype")? {
+            Some(dtype) => Tensor::arange_of(start, end, step, dtype, call.device("device")?),
+            None => Tensor::arange(start, end, step, call.device("device")?),
+        }
     }
     "linspace(float start, float end, int steps, *, dtype? dtype=None, device? device=None)" "start=0 end=1 steps=5" |call| {
-        let (start, end) = (call.float("start")?, call.float("end")?);
-        cast(call, Tensor::linspace(start, end, call.size("steps")?, call.device("device")?)?)
+        let (start, end, steps) = (call.float("start")?, call.float("end")?, call.size("steps")?);
+        Tensor::linspace_of(start, end, steps, float_or(call)?, call.device("device")?)
+    }
+    "logspace(float start, float end, int steps, float base=10.0, *, dtype? dtype=None, device? device=None)" "start=0 end=1 steps=5" |call| {
+        let (start, end, steps) = (call.float("start")?, call.float("end")?, call.size("steps")?);
+        Tensor::logspace(start, end, steps, call.float("base")?, float_or(call)?, call.device("device")?)
     }
     "eye(int n, int? m=None, *, dtype? dtype=None, device? device=None)" "n=3" |call| {
         let n = call.size("n")?;
-        if call.maybe_size("m")?.is_some_and(|m| m != n) {
-            return Err(call.not_built("another m than n"));
-        }
-        let made = Tensor::eye(n, call.device("device")?)?;
-        made.to_dtype(call.dtype("dtype")?.unwrap_or(DType::F32))
+        let m = call.maybe_size("m")?.unwrap_or(n);
+        Tensor::eye_of(n, m, float_or(call)?, call.device("device")?)
+    }
+    "tril_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None)" "row=3 col=4" |call| {
+        let (row, col) = (call.size("row")?, call.size("col")?);
+        cast(call, Tensor::tril_indices(row, col, call.dim("offset")?, call.device("device")?)?)
+    }
+    "triu_indices(int row, int col, int offset=0, *, dtype? dtype=None, device? device=None)" "row=3 col=4" |call| {
+        let (row, col) = (call.size("row")?, call.size("col")?);
+        cast(call, Tensor::triu_indices(row, col, call.dim("offset")?, call.device("device")?)?)
     }
     "tensor(any data, *, dtype? dtype=None, device? device=None)" "data=[1.5,2.0]" |call| { nested(call) }
 }
@@ -60,12 +73,15 @@ fn full(call: &Call<'_>, value: Scalar) -> Result<Tensor> {
     }
 }
 
-fn like(call: &Call<'_>) -> Result<Tensor> {
-    let like = call.tensor("input")?.detach();
-    match call.dtype("dtype")? {
-        Some(dtype) => like.to_dtype(dtype),
-        None => Ok(like),
-    }
+fn like(call: &Call<'_>, value: Scalar) -> Result<Tensor> {
+    let like = call.tensor("input")?;
+    let dtype = call.dtype("dtype")?.unwrap_or(like.dtype());
+    like.full_like_of(value, dtype, memory_format(call)?)
+}
+
+/// The dtype asked for, or f32.
+fn float_or(call: &Call<'_>) -> Result<DType> {
+    Ok(call.dtype("dtype")?.unwrap_or(DType::F32))
 }
 
 fn new(call: &Call<'_>, value: Scalar) -> Result<Tensor> {

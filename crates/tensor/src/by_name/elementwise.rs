@@ -72,9 +72,13 @@ rows! {
     "clamp(Tensor input, Operand min, Operand max)" "input=[3,4] min=-1.0 max=1.0" |call| {
         call.tensor("input")?.clamp(call.operand("min")?, call.operand("max")?)
     }
-    "where(Tensor condition, Operand input, Operand other)" "condition=bool[3,4] input=[3,4] other=[4]" |call| {
+    "where(Tensor condition, Operand? input=None, Operand? other=None)" "condition=bool[3,4] input=[3,4] other=[4]" |call| {
         let condition = call.tensor("condition")?;
-        condition.where_(call.operand("input")?, call.operand("other")?)
+        match (call.maybe_operand("input")?, call.maybe_operand("other")?) {
+            (None, None) => condition.nonzero_tuple(),
+            (Some(x), Some(y)) => Ok(vec![condition.where_(x, y)?]),
+            _ => Err(call.refuse("of input and other both must be given, or none")),
+        }
     }
     "lerp(Tensor input, Operand end, Operand weight)" "input=[3,4] end=[3,4] weight=0.3" |call| {
         call.tensor("input")?.lerp(call.operand("end")?, call.operand("weight")?)
