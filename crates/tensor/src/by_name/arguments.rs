@@ -211,6 +211,17 @@ impl<'a> Call<'a> {
             .map_err(|_| self.refuse(format!("argument {name} must not be negative, got {value}")))
     }
 
+    /// `value`, the argument `name`, as an i32.
+    pub fn narrow(&self, name: &str, value: i64) -> Result<i32> {
+        i32::try_from(value).map_err(|_| {
+            self.refuse(format!(
+                "argument {name} must be from {} to {}, got {value}",
+                i32::MIN,
+                i32::MAX
+            ))
+        })
+    }
+
     /// Whole numbers, or one as a list of it.
     pub fn ints(&self, name: &str) -> Result<Vec<i64>> {
         self.must(name, self.maybe_ints(name)?)

@@ -1,7 +1,10 @@
 //! Rows of what changes its first operand.
 
+use fireclay_core::Scalar;
+
 use super::index::{items, reduction, scaled_source};
 use super::rows;
+use crate::function::Arg;
 
 rows! {
     "Tensor.neg_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.neg_() }
@@ -12,12 +15,70 @@ rows! {
     "Tensor.sigmoid_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.sigmoid_() }
     "Tensor.tanh_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.tanh_() }
     "Tensor.zero_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.zero_() }
-    "Tensor.add_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.add_(call.operand("other")?) }
-    "Tensor.sub_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.sub_(call.operand("other")?) }
-    "Tensor.mul_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.mul_(call.operand("other")?) }
+    "Tensor.rsqrt_(Tensor self)" "self=positive[3,4]" |call| { call.tensor("self")?.rsqrt_() }
+    "Tensor.reciprocal_(Tensor self)" "self=positive[3,4]" |call| { call.tensor("self")?.reciprocal_() }
+    "Tensor.log_(Tensor self)" "self=positive[3,4]" |call| { call.tensor("self")?.log_() }
+    "Tensor.sin_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.sin_() }
+    "Tensor.floor_(Tensor self)" "self=[3,4]" |call| { call.tensor("self")?.floor_() }
+    "Tensor.round_(Tensor self, *, int decimals=0)" "self=[3,4]" |call| {
+        match call.int("decimals")? {
+            0 => call.tensor("self")?.round_(),
+            _ => Err(call.not_built("decimals in place")),
+        }
+    }
+    "Tensor.add_(Tensor self, Operand other, *, Number alpha=1)" "self=[3,4] other=positive[4] alpha=2" |call| {
+        let (x, other) = (call.tensor("self")?, call.operand("other")?);
+        match call.scalar("alpha")? {
+            Scalar::I64(1) => x.add_(other),
+            alpha => x.add_scaled_(other, alpha),
+        }
+    }
+    "Tensor.sub_(Tensor self, Operand other, *, Number alpha=1)" "self=[3,4] other=positive[4] alpha=2" |call| {
+        let (x, other) = (call.tensor("self")?, call.operand("other")?);
+        match call.scalar("alpha")? {
+            Scalar::I64(1) => x.sub_(other),
+            alpha => x.sub_scaled_(other, alpha),
+        }
+    }
+    "Tensor.mul_(Tensor self, Operand other)" "self=[3,4] other=[4]" |call| { call.tensor("self")?.mul_(call.operand("other")?) }
     "Tensor.div_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.div_(call.operand("other")?) }
-    "Tensor.fill_(Tensor self, Number value)" "self=[3,4] value=2.5" |call| {
-        call.tensor("self")?.fill_(call.scalar("value")?)
+    "Tensor.pow_(Tensor self, Operand exponent)" "self=positive[3,4] exponent=2.0" |call| { call.tensor("self")?.pow_(call.operand("exponent")?) }
+    "Tensor.remainder_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.remainder_(call.operand("other")?) }
+    "Tensor.floor_divide_(Tensor self, Operand other)" "self=[3,4] other=positive[4]" |call| { call.tensor("self")?.floor_divide_(call.operand("other")?) }
+    "Tensor.logical_and_(Tensor self, Operand other)" "self=[3,4] other=[4]" |call| { call.tensor("self")?.logical_and_(call.operand("other")?) }
+    "Tensor.eq_(Tensor self, Operand other)" "self=[3,4] other=[4]" |call| { call.tensor("self")?.eq_(call.operand("other")?) }
+    "Tensor.bitwise_and_(Tensor self, Operand other)" "self=int[3,4] other=int[4]" |call| { call.tensor("self")?.bitwise_and_(call.operand("other")?) }
+    "Tensor.clamp_(Tensor self, Operand? min=None, Operand? max=None)" "self=[3,4] min=-1.0 max=1.0" |call| {
+        let x = call.tensor("self")?;
+        match (call.maybe_operand("min")?, call.maybe_operand("max")?) {
+            (Some(min), Some(max)) => x.clamp_(min, max),
+            (Some(min), None) => x.clamp_min_(min),
+            (None, Some(max)) => x.clamp_max_(max),
+            (None, None) => Err(call.refuse("of min and max at least one must be given")),
+        }
+    }
+    "Tensor.lerp_(Tensor self, Tensor end, Operand weight)" "self=[3,4] end=[3,4] weight=0.3" |call| {
+        call.tensor("self")?.lerp_(call.tensor("end")?, call.operand("weight")?)
+    }
+    "Tensor.addcmul_(Tensor self, Tensor tensor1, Tensor tensor2, *, Number value=1)" "self=[3,4] tensor1=[3,4] tensor2=[4] value=0.5" |call| {
+        call.tensor("self")?.addcmul_(call.tensor("tensor1")?, call.tensor("tensor2")?, call.scalar("value")?)
+    }
+    "Tensor.addcdiv_(Tensor self, Tensor tensor1, Tensor tensor2, *, Number value=1)" "self=[3,4] tensor1=[3,4] tensor2=positive[4] value=0.5" |call| {
+        call.tensor("self")?.addcdiv_(call.tensor("tensor1")?, call.tensor("tensor2")?, call.scalar("value")?)
+    }
+    "Tensor.addmm_(Tensor self, Tensor mat1, Tensor mat2, *, Number beta=1, Number alpha=1)" "self=[3,5] mat1=[3,4] mat2=[4,5] beta=0.5" |call| {
+        let (mat1, mat2) = (call.tensor("mat1")?, call.tensor("mat2")?);
+        call.tensor("self")?.addmm_(mat1, mat2, call.scalar("beta")?, call.scalar("alpha")?)
+    }
+    "Tensor.fill_(Tensor self, Operand value)" "self=[3,4] value=2.5" |call| {
+        let x = call.tensor("self")?;
+        match call.operand("value")? {
+            Arg::Number(value) => x.fill_(value),
+            Arg::Tensor(value) if value.ndim() == 0 => x.copy_(value),
+            Arg::Tensor(value) => Err(call.refuse(format!(
+                "argument value must be a number or a tensor without dimensions, got one of {}", value.shape()
+            ))),
+        }
     }
     "Tensor.copy_(Tensor self, Tensor other)" "self=[3,4] other=[4]" |call| {
         call.tensor("self")?.copy_(call.tensor("other")?)
