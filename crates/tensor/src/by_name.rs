@@ -177,10 +177,18 @@ impl Entry {
         self.family == Family::InPlace
     }
 
-    /// The parameter of this name; `self` is also the first one.
+    /// The parameter of this name; `self` is another name of `input`, or of the first.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
-        let named = self.parameters.iter().find(|known| known.name == name);
-        named.or_else(|| self.parameters.first().filter(|_| name == "self"))
+        self.place_of(name).map(|place| &self.parameters[place])
+    }
+
+    fn place_of(&self, name: &str) -> Option<usize> {
+        let place = |name: &str| self.parameters.iter().position(|known| known.name == name);
+        let first = || Some(0).filter(|_| !self.parameters.is_empty());
+        match (place(name), name) {
+            (None, "self") => place("input").or_else(first),
+            (place, _) => place,
+        }
     }
 
     /// Calls the op; see [`call`].

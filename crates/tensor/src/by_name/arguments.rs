@@ -22,13 +22,9 @@ impl<'a> Call<'a> {
     pub(super) fn new(entry: &'a Entry, arguments: &'a [(&str, Value)]) -> Result<Call<'a>> {
         let mut given: Vec<Option<&Value>> = vec![None; entry.parameters.len()];
         for (name, value) in arguments {
-            let places = entry.parameters.iter();
-            let place = places
-                .clone()
-                .position(|parameter| parameter.name == *name)
-                .or((*name == "self" && !given.is_empty()).then_some(0));
-            let Some(place) = place else {
-                let known: Vec<&str> = places.map(|parameter| parameter.name).collect();
+            let Some(place) = entry.place_of(name) else {
+                let known = entry.parameters.iter();
+                let known: Vec<&str> = known.map(|parameter| parameter.name).collect();
                 let what = format!(
                     "no argument is called {name}, there are {}",
                     known.join(", ")

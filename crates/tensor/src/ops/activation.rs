@@ -57,10 +57,10 @@ pointwise! {
             let inner = x.lt(3.0).where_(g * (x * (1.0 / 3.0) + 0.5), g);
             [Some(x.gt(-3.0).where_(inner, 0.0))]
         } };
-    /// `relu6(x + 3) / 6` (`torch.nn.functional.hardsigmoid`).
+    /// `relu6(x + 3) / 6` (`torch.nn.functional.hardsigmoid`). Its slope is the f32 nearest to 1/6 in every dtype, as PyTorch's.
     Hardsigmoid, hardsigmoid(x), Promote, saves Saves::INPUTS, autocast Keep,
         eval float { (x + A::int(3)).maximum(A::int(0)).minimum(A::int(6)) / A::int(6) },
-        grad(y, g) { [Some(x.gt(-3.0).logical_and(x.lt(3.0)).where_(g * (1.0 / 6.0), 0.0))] };
+        grad(y, g) { [Some(x.gt(-3.0).logical_and(x.lt(3.0)).where_(g * f64::from(1.0f32 / 6.0), 0.0))] };
     /// `x` kept between `min` and `max`, numbers (`torch.nn.functional.hardtanh`). Unlike [`clamp`](crate::Tensor::clamp)'s, the
     /// derivative is 0 at the bounds too.
     Hardtanh, hardtanh(x, min, max), PromoteNumber, saves Saves::INPUTS, autocast Keep,

@@ -124,7 +124,12 @@ pointwise! {
         grad(r, g) { [None, Some(condition.where_(g, 0.0)), Some(condition.where_(0.0, g))] };
     /// `x + weight * (end - x)` (`torch.lerp`).
     Lerp, lerp(x, end, weight), Equal, saves Saves::INPUTS, autocast Keep,
-        eval float { x + weight * (end - x) },
+        eval float { {
+            // From the nearer end: exact at both, and rounded as PyTorch rounds.
+            let near = weight.abs().lt(A::of(0.5));
+            let factor = A::select(near, weight, weight - A::int(1));
+            factor.mul_add(end - x, A::select(near, x, end))
+        } },
         grad(r, g) { [Some(g * (1.0 - weight)), Some(g * weight), Some(g * (end - x))] };
 }
 

@@ -9,8 +9,9 @@ use crate::tensor::Tensor;
 
 pointwise! {
     /// `x + alpha * y` (`torch.add(alpha=..)`). The public methods are [`add_scaled`](crate::Tensor::add_scaled) and its kin.
+    /// Of floats it is rounded once, as PyTorch's vector code does.
     AddAlpha, add_alpha(x, y, alpha), Promote, saves Saves::inputs(&[1, 2]), autocast Keep,
-        eval number { x + alpha * y },
+        eval float_or_whole { alpha.mul_add(y, x); x + alpha * y },
         grad(r, g) { [Some(g.clone()), Some(g * alpha), Some(g * y)] };
     /// `x + value * a * b` (`torch.addcmul`).
     Addcmul, addcmul(x, a, b, value), Promote, saves Saves::inputs(&[1, 2, 3]), autocast Widest,
