@@ -6,6 +6,7 @@
 mod arguments;
 mod creation;
 mod elementwise;
+mod example;
 mod index;
 mod inplace;
 mod linalg;

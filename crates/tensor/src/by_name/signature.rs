@@ -166,7 +166,7 @@ fn parameter(text: &'static str) -> Option<Parameter> {
 }
 
 /// A default as Python writes it.
-fn literal(text: &str) -> Option<Value> {
+pub(super) fn literal(text: &str) -> Option<Value> {
     if let Some(inside) = text
         .strip_prefix('[')
         .and_then(|text| text.strip_suffix(']'))
