@@ -399,10 +399,7 @@ impl Tensor {
         match options.reduction {
             Reduction::None => each.eval()?.sum(&[dim as isize], false),
             Reduction::Sum => each.sum(),
-            Reduction::Mean => {
-                let rows = self.numel() as f64 / classes as f64;
-                (each * (1.0 / rows)).sum()
-            }
+            Reduction::Mean => (each * classes as f64).mean(),
         }
     }
 

@@ -217,8 +217,8 @@ impl Tensor {
         }
         let longest = target_lengths.iter().copied().max().unwrap_or(0);
         let device = self.device();
-        let targets = match &targets.shape()[..] {
-            &[samples, width] if samples == rows => {
+        let targets = match targets.shape()[..] {
+            [samples, width] if samples == rows => {
                 if longest > width {
                     return refuse(format!(
                         "a target of length {longest} is longer than {width}"
@@ -226,7 +226,7 @@ impl Tensor {
                 }
                 targets.narrow(1, 0, longest)?
             }
-            &[count] => {
+            [count] => {
                 let total = (target_lengths.iter())
                     .try_fold(0usize, |sum, length| sum.checked_add(*length));
                 if total != Some(count) {

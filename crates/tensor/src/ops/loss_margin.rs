@@ -58,13 +58,13 @@ impl Default for MultiMargin<'_> {
     }
 }
 
-/// The mean of `each` over the last dimension, of size `classes`, reduced over the others, of `rows`.
+/// The mean of `each` over the last dimension, of size `classes`, reduced over the others.
 #[track_caller]
-fn by_row(each: &Formula, rows: usize, classes: usize, reduction: Reduction) -> Result<Tensor> {
+fn by_row(each: &Formula, classes: usize, reduction: Reduction) -> Result<Tensor> {
     match reduction {
         Reduction::None => each.eval()?.mean(&[-1], false),
         Reduction::Sum => (each * (1.0 / classes as f64)).sum(),
-        Reduction::Mean => (each * (1.0 / (rows as f64 * classes as f64))).sum(),
+        Reduction::Mean => each.mean(),
     }
 }
 
@@ -208,7 +208,7 @@ impl Tensor {
                 (&[rows, _], _) if target.shape()[..] == [rows] => (self.clone(), false),
                 _ => return Err(shapes(OP, "scores [n, c] and targets [n]", &tensors)),
             };
-            let (rows, classes) = (scores.shape()[0], scores.shape()[1]);
+            let classes = scores.shape()[1];
             let column = labels(OP, self, target)?.reshape(&[-1, 1])?;
             let own = scores.gather(1, &column)?;
             let excess = ((&scores - &own) + options.margin).relu();
@@ -228,7 +228,7 @@ impl Tensor {
             }
             let numbers = Tensor::arange(0i64, classes as i64, 1i64, self.device())?;
             let each = Formula::from(&numbers).eq(&column).where_(0.0, each);
-            let loss = by_row(&each, rows, classes, options.reduction)?;
+            let loss = by_row(&each, classes, options.reduction)?;
             match one && options.reduction == Reduction::None {
                 true => loss.reshape(&[]),
                 false => Ok(loss),
@@ -258,7 +258,7 @@ impl Tensor {
             };
             let (rows, classes) = (scores.shape()[0], scores.shape()[1]);
             if rows * classes == 0 {
-                return by_row(&(&scores * 0.0), rows, classes, reduction);
+                return by_row(&(&scores * 0.0), classes, reduction);
             }
             // Up to the first -1.
             let listed = target.ne(-1i64)?.to_dtype(DType::I64)?.cumprod(1)?;
@@ -306,7 +306,7 @@ impl Tensor {
         as_one_call(|| {
             check_floating(OP, "input", self)?;
             check_one_shape(OP, ["input", "target"], [self, target])?;
-            let Some((&classes, lead)) = self.shape().split_last() else {
+            let Some(&classes) = self.shape().last() else {
                 return Err(shapes(OP, "logits [.., c]", &[("input", self)]));
             };
             let (x, t) = (Formula::from(self), Formula::from(target));
@@ -319,7 +319,7 @@ impl Tensor {
                 }
                 each = each * weight;
             }
-            by_row(&each, lead.iter().product(), classes, reduction)
+            by_row(&each, classes, reduction)
         })
     }
 }
