@@ -2,7 +2,11 @@
 //!
 //! Random fills draw from the tensor's device's generator; see `manual_seed`.
 
+mod patterns;
+
 use fireclay_tensor::{Error, Result, Tensor, no_grad};
+
+pub use patterns::{dirac_, eye_, orthogonal_, sparse_, trunc_normal_};
 
 /// Which size of a layer the spread of its weights is matched to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -34,6 +34,7 @@ pub mod losses;
 mod mode;
 mod module;
 pub mod rnn;
+pub mod utils;
 mod within;
 
 pub use field::{Field, FieldVisitor};
@@ -41,6 +42,11 @@ pub use fireclay_nn_derive::Module;
 pub use fireclay_tensor::{Buffer, Parameter};
 pub use layers::*;
 pub use load::{LoadReport, strip_prefix};
-pub use losses::{BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss};
+pub use losses::{
+    BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss,
+    HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss,
+    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PoissonNLLLoss,
+    SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+};
 pub use mode::Mode;
 pub use module::{Module, ModuleExt, ModuleFields};
