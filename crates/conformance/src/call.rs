@@ -74,6 +74,13 @@ impl<'a> Call<'a> {
         &self.tensors[key]
     }
 
+    /// Says that all arguments and inputs are read.
+    pub(crate) fn note_all(&self) {
+        self.note_inputs();
+        let names = self.case.entries("args").map(|(name, _)| name.to_owned());
+        self.read.borrow_mut().extend(names);
+    }
+
     /// Says that all inputs are read, by their keys.
     pub(crate) fn note_inputs(&self) {
         let names = self.names().map(|(name, _)| name.to_owned());

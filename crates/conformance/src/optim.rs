@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use fireclay_optim::{
     ASGDOptions, AdadeltaOptions, AdafactorOptions, AdagradOptions, AdamOptions, AdamWOptions,
-    AdamaxOptions, Fused, MuonOptions, NAdamOptions, Optimizer, RAdamOptions, RMSpropOptions,
-    RpropOptions, Rule, SGDOptions, clip_grad_norm_, clip_grad_value_,
+    AdamaxOptions, ClipNorm, Fused, LBFGS, LBFGSOptions, MuonOptions, NAdamOptions, Optimizer,
+    RAdamOptions, RMSpropOptions, RpropOptions, Rule, SGDOptions, clip_grad_norm_with,
+    clip_grad_value_,
 };
 use fireclay_tensor::{Device, Parameter, Tensor};
 use serde_json::Value;
@@ -39,10 +40,12 @@ pub(crate) fn run(call: &Call<'_>) -> Result<Run, Refusal> {
         }
         let mut outputs = Vec::new();
         if call.op() == "nn.utils.clip_grad_norm_" {
-            if call.float("norm_type", 2.0)? != 2.0 || call.text("norm_type").is_some() {
-                return Err(unsupported("norm_type"));
-            }
-            outputs.push(clip_grad_norm_(&parameters, call.float("max_norm", 0.0)?)?);
+            let options = ClipNorm {
+                max_norm: call.float("max_norm", 0.0)?,
+                norm_type: call.float("norm_type", 2.0)?,
+                error_if_nonfinite: call.flag("error_if_nonfinite", false),
+            };
+            outputs.push(clip_grad_norm_with(&parameters, options)?);
         } else {
             clip_grad_value_(&parameters, call.float("clip_value", 0.0)?)?;
         }
@@ -51,6 +54,9 @@ pub(crate) fn run(call: &Call<'_>) -> Result<Run, Refusal> {
             outputs,
             ..Run::default()
         });
+    }
+    if call.op() == "optim.LBFGS" {
+        return run_lbfgs(call);
     }
     let mut optimizer = optimizer(call, &parameters)?;
     for step in 1..call.case().list("inputs").len() {
@@ -81,6 +87,43 @@ pub(crate) fn run(call: &Call<'_>) -> Result<Run, Refusal> {
             .map(|parameter| parameter.tensor().detach())
             .collect(),
         state,
+        ..Run::default()
+    })
+}
+
+/// Steps on a quadratic: x, and the loss before each.
+fn run_lbfgs(call: &Call<'_>) -> Result<Run, Refusal> {
+    let first = call.tensors("params")?;
+    let (a, b) = (call.tensor("A")?, call.tensor("b")?);
+    let [x] = first[..] else {
+        return Err(unsupported("several parameters"));
+    };
+    let x = Parameter::new(x.copy()?)?;
+    let default = LBFGSOptions::default();
+    let options = LBFGSOptions {
+        lr: call.float("lr", default.lr)?,
+        max_iter: call.int("max_iter", default.max_iter as i64)? as u64,
+        max_eval: call.maybe_int("max_eval")?.map(|most| most as u64),
+        tolerance_grad: call.float("tolerance_grad", default.tolerance_grad)?,
+        tolerance_change: call.float("tolerance_change", default.tolerance_change)?,
+        history_size: call.int("history_size", default.history_size as i64)? as usize,
+        strong_wolfe: call.text("line_search_fn") == Some("strong_wolfe"),
+    };
+    let mut optimizer = LBFGS::new([x.clone()], options)?;
+    let mut losses = Vec::new();
+    for _ in 0..call.case().number("steps") as usize {
+        losses.push(optimizer.step_with(&mut || {
+            x.zero_grad();
+            let at = x.tensor();
+            let loss = at.dot(&a.mv(&at)?)?.div(2.0)?.sub(&b.dot(&at)?)?;
+            loss.backward()?;
+            Ok(loss.detach())
+        })?);
+    }
+    let mut outputs = vec![x.tensor().detach()];
+    outputs.extend(losses);
+    Ok(Run {
+        outputs,
         ..Run::default()
     })
 }

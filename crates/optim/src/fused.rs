@@ -361,6 +361,10 @@ impl<R: Rule> Optimizer for Fused<R> {
         }
     }
 
+    fn parameters(&self) -> Vec<Parameter> {
+        self.slots().map(|slot| slot.parameter.clone()).collect()
+    }
+
     fn num_groups(&self) -> usize {
         self.groups.len()
     }

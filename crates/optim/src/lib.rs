@@ -23,31 +23,40 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accumulate;
 mod adam;
 mod adaptive;
 mod averaged;
 mod clip;
 mod fused;
+mod grad_scaler;
+mod lbfgs;
 mod matrix;
 mod optimizer;
 mod options;
+mod plateau;
 mod schedule;
 mod scheduler;
 mod sgd;
 
+pub use accumulate::Accumulate;
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
 pub use adaptive::{
     Adadelta, AdadeltaOptions, Adagrad, AdagradOptions, Adamax, AdamaxOptions, NAdam, NAdamOptions,
     RAdam, RAdamOptions, RMSprop, RMSpropOptions,
 };
 pub use averaged::{ASGD, ASGDOptions, Rprop, RpropOptions};
-pub use clip::{clip_grad_norm_, clip_grad_value_};
+pub use clip::{ClipNorm, clip_grad_norm_, clip_grad_norm_with, clip_grad_value_};
 pub use fused::{Batch, Fused, Rule};
+pub use grad_scaler::{GradScaler, GradScalerOptions};
+pub use lbfgs::{LBFGS, LBFGSOptions};
 pub use matrix::{Adafactor, AdafactorOptions, AdjustLr, Muon, MuonOptions};
 pub use optimizer::Optimizer;
+pub use plateau::{PlateauMode, PlateauOptions, ReduceLROnPlateau, Threshold};
 pub use schedule::{
-    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, Schedule,
-    SequentialLR, StepLR, warmup_cosine,
+    Anneal, ChainedScheduler, ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR,
+    CyclicMode, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, MultiplicativeLR, OneCycleLR,
+    PerGroup, PolynomialLR, SWALR, Schedule, SequentialLR, StepLR, warmup_cosine,
 };
 pub use scheduler::Scheduler;
 pub use sgd::{SGD, SGDOptions};

@@ -237,9 +237,9 @@ impl Rule for MuonOptions {
             let [parameter, buffer, grad] = set[..] else {
                 unreachable!("a set is a parameter, its state and its gradient")
             };
-            moved_towards(buffer, grad, 1.0 - self.momentum)?;
+            buffer.lerp_(grad, 1.0 - self.momentum)?;
             let direction = if self.nesterov {
-                (grad + (buffer - grad) * self.momentum).eval()?
+                grad.lerp(buffer, self.momentum)?
             } else {
                 buffer.clone()
             };
@@ -270,10 +270,16 @@ impl MuonOptions {
         let wide = y.to_dtype(DType::F32)?;
         let norm = (&wide * &wide).sum()?.sqrt()?.maximum(self.eps)?;
         y = y.div(&norm.to_dtype(DType::BF16)?)?;
+        // Products of bf16 are exact in f32; what is added to one is rounded with it, once.
+        let wide = |x: &Tensor| x.to_dtype(DType::F32);
         for _ in 0..self.ns_steps {
-            let gram = y.matmul(&y.t()?)?;
+            let y32 = wide(&y)?;
+            let gram = wide(&y32.matmul(&y32.t()?)?.to_dtype(DType::BF16)?)?;
             let next = (&gram * b + &gram.matmul(&gram)? * c).eval()?;
-            y = (&y * a + &next.matmul(&y)?).eval()?;
+            let next = wide(&next.to_dtype(DType::BF16)?)?;
+            y = (&y32 * a + &next.matmul(&y32)?)
+                .eval()?
+                .to_dtype(DType::BF16)?;
         }
         if tall { y.t() } else { Ok(y) }
     }

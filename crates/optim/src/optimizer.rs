@@ -1,6 +1,6 @@
 //! `Optimizer`: what every optimizer can do.
 
-use fireclay_tensor::{Result, StateDict};
+use fireclay_tensor::{Parameter, Result, StateDict};
 
 /// Changes parameters by their gradients (`torch.optim.Optimizer`).
 pub trait Optimizer {
@@ -13,6 +13,9 @@ pub trait Optimizer {
 
     /// Clears the gradients of all parameters.
     fn zero_grad(&self);
+
+    /// The parameters that it changes, group by group.
+    fn parameters(&self) -> Vec<Parameter>;
 
     /// How many parameter groups there are.
     fn num_groups(&self) -> usize;

@@ -1,5 +1,11 @@
 //! Schedules: the learning rate as a function of the step, in closed form.
 
+mod combined;
+mod cycles;
+
+pub use combined::{ChainedScheduler, PerGroup, SequentialLR, warmup_cosine};
+pub use cycles::{Anneal, CyclicLR, CyclicMode, OneCycleLR};
+
 use fireclay_core::math;
 use fireclay_tensor::{Error, Result};
 
@@ -8,6 +14,23 @@ use fireclay_tensor::{Error, Result};
 pub trait Schedule {
     /// The learning rate at `step` of a group whose own is `base`.
     fn lr_at(&self, base: f64, step: u64) -> f64;
+
+    /// The same of the group `group`, where groups differ by more than their own rates.
+    fn lr_of(&self, group: usize, base: f64, step: u64) -> f64 {
+        let _ = group;
+        self.lr_at(base, step)
+    }
+
+    /// The momentum (or first beta) of the group `group` at `step`, if the schedule sets it.
+    fn momentum_of(&self, group: usize, step: u64) -> Option<f64> {
+        let _ = (group, step);
+        None
+    }
+
+    /// How many groups it is for, where it is not for any number.
+    fn num_groups(&self) -> Option<usize> {
+        None
+    }
 
     /// Refuses arguments out of range.
     fn check(&self) -> Result<()> {
@@ -18,6 +41,18 @@ pub trait Schedule {
 impl<S: Schedule + ?Sized> Schedule for Box<S> {
     fn lr_at(&self, base: f64, step: u64) -> f64 {
         (**self).lr_at(base, step)
+    }
+
+    fn lr_of(&self, group: usize, base: f64, step: u64) -> f64 {
+        (**self).lr_of(group, base, step)
+    }
+
+    fn momentum_of(&self, group: usize, step: u64) -> Option<f64> {
+        (**self).momentum_of(group, step)
+    }
+
+    fn num_groups(&self) -> Option<usize> {
+        (**self).num_groups()
     }
 
     fn check(&self) -> Result<()> {
@@ -159,78 +194,106 @@ impl<F: Fn(u64) -> f64> Schedule for LambdaLR<F> {
     }
 }
 
-/// One schedule after the other, each counting from its own start (`torch.optim.lr_scheduler.SequentialLR`).
-pub struct SequentialLR {
-    first: Box<dyn Schedule + Send + Sync>,
-    /// Each with the step at which it begins, ascending.
-    later: Vec<(u64, Box<dyn Schedule + Send + Sync>)>,
-}
+/// `base` times what the function gave for every step up to this one, the first not counted
+/// (`torch.optim.lr_scheduler.MultiplicativeLR`).
+pub struct MultiplicativeLR<F>(pub F);
 
-impl SequentialLR {
-    /// Begins with `schedule`.
-    pub fn new(schedule: impl Schedule + Send + Sync + 'static) -> SequentialLR {
-        SequentialLR {
-            first: Box::new(schedule),
-            later: Vec::new(),
-        }
-    }
-
-    /// Goes on with `schedule` from step `milestone` on.
-    #[must_use]
-    pub fn then(
-        mut self,
-        milestone: u64,
-        schedule: impl Schedule + Send + Sync + 'static,
-    ) -> SequentialLR {
-        self.later.push((milestone, Box::new(schedule)));
-        self
-    }
-}
-
-impl Schedule for SequentialLR {
+impl<F: Fn(u64) -> f64> Schedule for MultiplicativeLR<F> {
     fn lr_at(&self, base: f64, step: u64) -> f64 {
-        let begun = self
-            .later
-            .iter()
-            .rev()
-            .find(|(milestone, _)| *milestone <= step);
-        match begun {
-            None => self.first.lr_at(base, step),
-            Some((milestone, schedule)) => schedule.lr_at(base, step - milestone),
+        (1..=step).fold(base, |lr, step| lr * self.0(step))
+    }
+}
+
+/// `base * (1 - step / total_iters)^power`, 0 from then on (`torch.optim.lr_scheduler.PolynomialLR`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PolynomialLR {
+    /// When the rate reaches 0.
+    pub total_iters: u64,
+    /// 1 is a straight line.
+    pub power: f64,
+}
+
+impl Schedule for PolynomialLR {
+    fn lr_at(&self, base: f64, step: u64) -> f64 {
+        let left = 1.0 - step.min(self.total_iters) as f64 / self.total_iters as f64;
+        base * math::pow(left, self.power)
+    }
+
+    fn check(&self) -> Result<()> {
+        at_least_1("PolynomialLR", "total_iters", self.total_iters)?;
+        if self.power >= 0.0 && self.power.is_finite() {
+            return Ok(());
+        }
+        Err(Error::argument(
+            "PolynomialLR",
+            format!("power must be finite and at least 0, got {}", self.power),
+        ))
+    }
+}
+
+/// Half waves from `base` down to `eta_min`, each begun anew at `base`; the first takes `t_0` steps, each later one `t_mult` times
+/// the one before (`torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; Loshchilov and Hutter 2017).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CosineAnnealingWarmRestarts {
+    /// How long the first half wave is.
+    pub t_0: u64,
+    /// How much longer each later one is.
+    pub t_mult: u64,
+    /// The lowest rate.
+    pub eta_min: f64,
+}
+
+impl Schedule for CosineAnnealingWarmRestarts {
+    fn lr_at(&self, base: f64, step: u64) -> f64 {
+        let (mut length, mut at) = (self.t_0, step);
+        if self.t_mult == 1 {
+            at %= length;
+        }
+        while at >= length {
+            at -= length;
+            // A length beyond all counting is never reached.
+            length = length.saturating_mul(self.t_mult);
+        }
+        let angle = std::f64::consts::PI * at as f64 / length as f64;
+        self.eta_min + (base - self.eta_min) * (1.0 + math::cos(angle)) / 2.0
+    }
+
+    fn check(&self) -> Result<()> {
+        at_least_1("CosineAnnealingWarmRestarts", "t_0", self.t_0)?;
+        at_least_1("CosineAnnealingWarmRestarts", "t_mult", self.t_mult)
+    }
+}
+
+/// From `base` to `swa_lr` within `anneal_epochs` steps, and there from then on: the rate while weights are averaged
+/// (`torch.optim.swa_utils.SWALR`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SWALR {
+    /// The rate at the end.
+    pub swa_lr: f64,
+    /// How long the way is.
+    pub anneal_epochs: u64,
+    /// Its form.
+    pub anneal_strategy: Anneal,
+}
+
+impl Schedule for SWALR {
+    fn lr_at(&self, base: f64, step: u64) -> f64 {
+        let at = step.min(self.anneal_epochs) as f64 / self.anneal_epochs.max(1) as f64;
+        match (self.anneal_epochs, step) {
+            (0, 1..) => self.swa_lr,
+            _ => self.anneal_strategy.between(base, self.swa_lr, at),
         }
     }
 
     fn check(&self) -> Result<()> {
-        if !self
-            .later
-            .is_sorted_by(|(earlier, _), (later, _)| earlier < later)
-        {
-            let milestones: Vec<u64> = self.later.iter().map(|(milestone, _)| *milestone).collect();
-            return Err(Error::argument(
-                "SequentialLR",
-                format!("milestones must ascend, got {milestones:?}"),
-            ));
+        if self.swa_lr >= 0.0 && self.swa_lr.is_finite() {
+            return Ok(());
         }
-        self.first.check()?;
-        self.later
-            .iter()
-            .try_for_each(|(_, schedule)| schedule.check())
+        Err(Error::argument(
+            "SWALR",
+            format!("swa_lr must be finite and at least 0, got {}", self.swa_lr),
+        ))
     }
-}
-
-/// A straight line from nearly 0 up to the base rate over `warmup` steps, then half a cosine wave down to `eta_min` at step
-/// `total`.
-pub fn warmup_cosine(warmup: u64, total: u64, eta_min: f64) -> SequentialLR {
-    let line = LinearLR {
-        start_factor: 1.0 / (warmup.max(1) as f64 + 1.0),
-        end_factor: 1.0,
-        total_iters: warmup.max(1),
-    };
-    let wave = CosineAnnealingLR {
-        t_max: total.saturating_sub(warmup),
-        eta_min,
-    };
-    SequentialLR::new(line).then(warmup, wave)
 }
 
 /// By Fireclay's own function, whose bits are the same on every machine.

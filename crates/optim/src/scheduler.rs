@@ -1,6 +1,6 @@
 //! `Scheduler`: applies a schedule to an optimizer, step by step.
 
-use fireclay_tensor::{Result, StateDict, StateDictReader};
+use fireclay_tensor::{Error, Result, StateDict, StateDictReader};
 
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
@@ -18,9 +18,28 @@ impl<S: Schedule> Scheduler<S> {
     /// A scheduler whose base rates are the optimizer's present ones; sets the rates of step 0.
     ///
     /// # Errors
-    /// The schedule's arguments are out of range.
+    /// The schedule's arguments are out of range, or it is for another number of groups, or it cycles a momentum that the optimizer
+    /// doesn't have.
     pub fn new(optimizer: &mut dyn Optimizer, schedule: S) -> Result<Scheduler<S>> {
         schedule.check()?;
+        let groups = optimizer.num_groups();
+        if let Some(expected) = schedule.num_groups().filter(|&count| count != groups) {
+            return Err(Error::argument(
+                "Scheduler",
+                format!(
+                    "the schedule is for {expected} parameter groups, the optimizer has {groups}"
+                ),
+            ));
+        }
+        for group in 0..groups {
+            if schedule.momentum_of(group, 0).is_some() && optimizer.momentum(group).is_none() {
+                return Err(Error::argument(
+                    "Scheduler",
+                    format!("the schedule cycles momentum, which group {group} of the optimizer doesn't have"),
+                )
+                .with_hint("set cycle_momentum to false, or give the optimizer a momentum"));
+            }
+        }
         let scheduler = Scheduler {
             schedule,
             base_lrs: (0..optimizer.num_groups())
@@ -40,9 +59,9 @@ impl<S: Schedule> Scheduler<S> {
 
     /// The rate of each group now (`get_last_lr`).
     pub fn last_lr(&self) -> Vec<f64> {
-        let base_lrs = self.base_lrs.iter();
+        let base_lrs = self.base_lrs.iter().enumerate();
         base_lrs
-            .map(|&base| self.schedule.lr_at(base, self.last_epoch))
+            .map(|(group, &base)| self.schedule.lr_of(group, base, self.last_epoch))
             .collect()
     }
 
@@ -83,6 +102,9 @@ impl<S: Schedule> Scheduler<S> {
         let lrs = self.last_lr().into_iter();
         for (group, lr) in lrs.enumerate().take(optimizer.num_groups()) {
             optimizer.set_lr(group, lr);
+            if let Some(momentum) = self.schedule.momentum_of(group, self.last_epoch) {
+                optimizer.set_momentum(group, momentum);
+            }
         }
     }
 }

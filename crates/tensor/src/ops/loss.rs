@@ -1,6 +1,7 @@
-//! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`.
+//! Losses: `cross_entropy`, `nll_loss`, `mse_loss`, `l1_loss`, `binary_cross_entropy_with_logits`. The others stand in the files
+//! `loss_*`.
 
-use fireclay_core::{Context, DType, Error, Result, Shape};
+use fireclay_core::{Context, DType, Error, Result, Shape, as_one_call};
 use fireclay_cpu::softmax;
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
@@ -50,6 +51,27 @@ impl Default for CrossEntropy<'_> {
             ignore_index: -100,
             label_smoothing: 0.0,
             reduction: Reduction::Mean,
+        }
+    }
+}
+
+impl CrossEntropy<'_> {
+    /// Refuses a share that is none, and weights of another number than of classes.
+    fn check(&self, classes: usize) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.label_smoothing) {
+            let what = format!(
+                "label_smoothing lies between 0 and 1, got {}",
+                self.label_smoothing
+            );
+            return Err(Error::argument("cross_entropy", what));
+        }
+        match self.weight {
+            Some(weight) if weight.shape()[..] != [classes] => {
+                let what = format!("expected weights [{classes}], got {}", weight.shape());
+                Err(Error::shape("cross_entropy", what)
+                    .with_operands(|| vec![weight.operand("weight")]))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -317,9 +339,13 @@ pub(super) fn ops() -> Vec<Box<dyn Op>> {
 
 impl Tensor {
     /// The cross entropy between these logits `[n, c]` (or `[c]`, or `[n, c, ..]`) and target classes `[n]` (or zero-dim, or
-    /// `[n, ..]`) of i64 (`torch.nn.functional.cross_entropy`).
+    /// `[n, ..]`) of i64 (`torch.nn.functional.cross_entropy`). Targets of the logits' own shape and a floating dtype are
+    /// probabilities of the classes: no row of them is ignored, and the mean is over the rows whatever the weights.
     #[track_caller]
     pub fn cross_entropy(&self, targets: &Tensor, options: CrossEntropy<'_>) -> Result<Tensor> {
+        if targets.dtype().is_floating_point() && targets.shape() == self.shape() {
+            return as_one_call(|| self.cross_entropy_of_shares(targets, options));
+        }
         let context = |error: Error| {
             error.with_operands(|| vec![self.operand("logits"), targets.operand("targets")])
         };
@@ -342,6 +368,44 @@ impl Tensor {
         }
     }
 
+    /// Cross entropy with probabilities `[n, c, ..]` or `[c]` as targets, in tensor ops.
+    #[track_caller]
+    fn cross_entropy_of_shares(
+        &self,
+        targets: &Tensor,
+        options: CrossEntropy<'_>,
+    ) -> Result<Tensor> {
+        if self.ndim() == 0 {
+            return Err(Error::shape(
+                "cross_entropy",
+                "expected logits of at least 1 dimension, got 0",
+            )
+            .with_operands(|| vec![self.operand("logits"), targets.operand("targets")]));
+        }
+        let dim = usize::from(self.ndim() > 1);
+        let classes = self.shape()[dim];
+        options.check(classes)?;
+        let smoothing = options.label_smoothing;
+        let mut shares = Formula::from(targets);
+        if smoothing > 0.0 {
+            shares = shares * (1.0 - smoothing) + smoothing / classes.max(1) as f64;
+        }
+        if let Some(weight) = options.weight {
+            let mut shape = vec![1; self.ndim() - dim];
+            shape[0] = -1;
+            shares = shares * &weight.reshape(&shape)?;
+        }
+        let each = -(&self.log_softmax(dim as isize)? * shares);
+        match options.reduction {
+            Reduction::None => each.eval()?.sum(&[dim as isize], false),
+            Reduction::Sum => each.sum(),
+            Reduction::Mean => {
+                let rows = self.numel() as f64 / classes as f64;
+                (each * (1.0 / rows)).sum()
+            }
+        }
+    }
+
     /// Cross entropy with class weights and label smoothing, in tensor ops.
     #[track_caller]
     fn weighted_cross_entropy(
@@ -350,21 +414,8 @@ impl Tensor {
         options: CrossEntropy<'_>,
     ) -> Result<Tensor> {
         let smoothing = options.label_smoothing;
-        if !(0.0..=1.0).contains(&smoothing) {
-            return Err(Error::argument(
-                "cross_entropy",
-                format!("label_smoothing lies between 0 and 1, got {smoothing}"),
-            ));
-        }
         let classes = self.shape()[1];
-        if let Some(weight) = options.weight
-            && weight.shape()[..] != [classes]
-        {
-            return Err(Error::shape(
-                "cross_entropy",
-                format!("expected weights [{classes}], got {}", weight.shape()),
-            ));
-        }
+        options.check(classes)?;
         let logs = self.log_softmax(1)?;
         if smoothing == 0.0 {
             return logs.nll_loss(targets, options);
