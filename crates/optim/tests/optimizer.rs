@@ -416,7 +416,7 @@ fn a_loaded_scheduler_goes_on_where_the_saved_one_stood() {
     other.load_state_dict(&scheduler.state_dict()).unwrap();
     assert_eq!(other_optimizer.lr(0), optimizer.lr(0));
     scheduler.step(&mut optimizer).unwrap();
-    other.step(&mut other_optimizer);
+    other.step(&mut other_optimizer).unwrap();
     assert_eq!(other.last_lr(), scheduler.last_lr());
     assert_eq!(other_optimizer.lr(0), optimizer.lr(0));
     assert!(other.load_state_dict(&StateDict::default()).is_err());
