@@ -16,6 +16,7 @@ mod identity;
 mod instance_norm;
 mod layer_norm;
 mod linear;
+mod multihead_attention;
 mod padding;
 mod pooling;
 mod prelu;
@@ -25,6 +26,7 @@ mod rms_norm;
 mod sequential;
 mod shuffle;
 mod size;
+mod transformer;
 mod upsample;
 
 pub use activation::{
@@ -49,6 +51,7 @@ pub use identity::Identity;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, InstanceNormConfig};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
+pub use multihead_attention::{Attend, MultiheadAttention, MultiheadAttentionConfig};
 pub use padding::{
     CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d,
     ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
@@ -68,4 +71,8 @@ pub use rms_norm::{RMSNorm, RMSNormConfig};
 pub use sequential::Sequential;
 pub use shuffle::{ChannelShuffle, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold};
 pub use size::{Size, Size2};
+pub use transformer::{
+    SequenceMask, Transformer, TransformerActivation, TransformerConfig, TransformerDecoder,
+    TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, TransformerMasks,
+};
 pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
