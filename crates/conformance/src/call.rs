@@ -228,11 +228,6 @@ impl<'a> Call<'a> {
         (sizes.try_into()).map_err(|_| Refusal::RuledOut(format!("{name} has {count} sizes")))
     }
 
-    /// A pair of sizes, of which one may stand for both.
-    pub(crate) fn pair(&self, name: &str, default: [usize; 2]) -> Found<[usize; 2]> {
-        self.each(name, default)
-    }
-
     /// A truth value, or PyTorch's default.
     pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         self.argument(name)

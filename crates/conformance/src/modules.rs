@@ -1,5 +1,6 @@
 //! Modules by PyTorch's names.
 
+mod attention;
 mod layers;
 mod recurrent;
 
@@ -14,7 +15,7 @@ use crate::judge::Run;
 
 /// Makes the module that the case names, gives it the case's state and runs it.
 pub(crate) fn run(call: &Call<'_>) -> Result<Run, Refusal> {
-    match recurrent::run(call) {
+    match recurrent::run(call).or_else(|| attention::run(call)) {
         Some(run) => run,
         None => layers::run(call),
     }

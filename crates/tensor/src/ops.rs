@@ -13,6 +13,7 @@ pub mod conv_nd;
 pub(crate) mod conv_vendor;
 pub mod copy;
 pub mod diagonal;
+pub mod distributions;
 pub mod division;
 pub mod dropouts;
 pub mod embedding_bag;

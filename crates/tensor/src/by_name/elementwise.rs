@@ -52,7 +52,7 @@ rows! {
     "sinh(Tensor input)" "input=[3,4]" |call| { call.tensor("input")?.sinh() }
     "cosh(Tensor input)" "input=[3,4]" |call| { call.tensor("input")?.cosh() }
     "asinh(Tensor input)" "input=[3,4]" |call| { call.tensor("input")?.asinh() }
-    "acosh(Tensor input)" "input=positive[3,4]" |call| { call.tensor("input")?.acosh() }
+    "acosh(Tensor input)" "input=above1[3,4]" |call| { call.tensor("input")?.acosh() }
     "atanh(Tensor input)" "input=unit[3,4]" |call| { call.tensor("input")?.atanh() }
     "erfc(Tensor input)" "input=[3,4]" |call| { call.tensor("input")?.erfc() }
     "erfinv(Tensor input)" "input=unit[3,4]" |call| { call.tensor("input")?.erfinv() }

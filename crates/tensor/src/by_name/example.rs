@@ -90,6 +90,8 @@ enum Fill {
     Normal,
     /// `positive`: from 0.1 to 2.6.
     Positive,
+    /// `above1`: from 1.1 to 3.6.
+    Above1,
     /// `unit`: from -0.9 to 0.9.
     Unit,
     /// `prob`: from 0.05 to 0.95.
@@ -111,6 +113,7 @@ impl Fill {
         Some(match word {
             "" => Fill::Normal,
             "positive" => Fill::Positive,
+            "above1" => Fill::Above1,
             "unit" => Fill::Unit,
             "prob" => Fill::Prob,
             "distinct" => Fill::Distinct,
@@ -206,6 +209,7 @@ impl Reader {
         let count: usize = shape.iter().product();
         Some(match fill {
             Fill::Positive => self.uniform(count, 0.1, 2.6),
+            Fill::Above1 => self.uniform(count, 1.1, 3.6),
             Fill::Unit => self.uniform(count, -0.9, 0.9),
             Fill::Prob => self.uniform(count, 0.05, 0.95),
             Fill::Distinct => {
@@ -358,6 +362,7 @@ mod tests {
                 .all(|&number| (low..=high).contains(&number))
         };
         assert!(within("positive[50]", 0.1, 2.6) && within("prob[50]", 0.05, 0.95));
+        assert!(within("above1[50]", 1.1, 3.6));
         assert!(within("unit[50]", -0.9, 0.9) && within("index<4[50]", 0.0, 3.0));
         let mut places = numbers("index<9[9]");
         places.sort_by(f64::total_cmp);
@@ -405,7 +410,9 @@ mod tests {
             let outputs = entry.call(&arguments);
             let outputs = outputs.unwrap_or_else(|error| panic!("{}: {error}", entry.example));
             for output in outputs {
-                output.to_bytes().unwrap();
+                let numbers: Vec<f64> = output.to_dtype(DType::F64).unwrap().to_vec().unwrap();
+                let defined = numbers.iter().all(|number| !number.is_nan());
+                assert!(defined, "{} is NaN at {}", entry.name, entry.example);
             }
         }
     }

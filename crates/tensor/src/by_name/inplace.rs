@@ -135,4 +135,20 @@ rows! {
     "Tensor.put_(Tensor self, Tensor index, Tensor source, bool accumulate=False)" "self=[3,4] index=index<12[5] source=[5] accumulate=True" |call| {
         call.tensor("self")?.put_(call.tensor("index")?, call.tensor("source")?, call.flag("accumulate"))
     }
+    "Tensor.uniform_(Tensor self, float from=0.0, float to=1.0)" "self=[3,4] from=-2.0 to=3.0" |call| {
+        call.tensor("self")?.uniform_(call.float("from")?, call.float("to")?)
+    }
+    "Tensor.normal_(Tensor self, float mean=0.0, float std=1.0)" "self=[3,4] mean=2.0 std=0.5" |call| {
+        call.tensor("self")?.normal_(call.float("mean")?, call.float("std")?)
+    }
+    "Tensor.bernoulli_(Tensor self, Operand p=0.5)" "self=[3,4] p=0.3" |call| {
+        let x = call.tensor("self")?;
+        match call.operand("p")? {
+            Arg::Number(p) => x.bernoulli_(p.to_f64()),
+            Arg::Tensor(p) => {
+                let sizes: Vec<isize> = x.shape().iter().map(|&size| size as isize).collect();
+                x.copy_(&p.expand(&sizes)?.bernoulli()?)
+            }
+        }
+    }
 }

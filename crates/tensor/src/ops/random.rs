@@ -326,7 +326,7 @@ impl Tensor {
         Ok(self.clone())
     }
 
-    /// Overwrites with 1 with probability `p`, else 0 (`Tensor.bernoulli_`), f32.
+    /// Overwrites with 1 with probability `p`, else 0 (`Tensor.bernoulli_`).
     #[track_caller]
     pub fn bernoulli_(&self, p: f64) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
@@ -334,6 +334,11 @@ impl Tensor {
                 "bernoulli_",
                 format!("a probability lies between 0 and 1, got {p}"),
             ));
+        }
+        if self.dtype() != DType::F32 {
+            let drawn = Tensor::empty(self.shape(), DType::F32, self.device())?;
+            fill(&drawn, Distribution::Bernoulli { p })?;
+            return self.copy_(&drawn);
         }
         fill(self, Distribution::Bernoulli { p })?;
         Ok(self.clone())
