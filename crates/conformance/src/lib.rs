@@ -6,7 +6,7 @@
 
 mod call;
 pub mod compare;
-// mod facts;
+mod facts;
 pub mod judge;
 mod modules;
 mod ops;
@@ -16,6 +16,6 @@ mod report;
 mod schedule;
 mod set;
 
-// pub use facts::Facts;
+pub use facts::Facts;
 pub use report::{Report, Tally};
 pub use set::{Case, Inputs, Set, SetError, Stored};

@@ -168,7 +168,7 @@ impl Arguments<'_> {
     fn one_cycle(&self) -> Result<OneCycleLR, Refusal> {
         let total_steps = match self.maybe_whole("total_steps")? {
             Some(steps) => steps,
-            None => self.whole("epochs", 1)? * self.whole("steps_per_epoch", 1)?,
+            None => self.whole("epochs", 0)? * self.whole("steps_per_epoch", 0)?,
         };
         let default = OneCycleLR::new(1.0, total_steps);
         Ok(OneCycleLR {
@@ -250,7 +250,7 @@ pub(crate) fn run(call: &Call<'_>) -> Result<Run, Refusal> {
     for step in 0..=steps {
         if step > 0 {
             match &mut stepped {
-                Stepped::Schedule(scheduler) => scheduler.step(optimizer),
+                Stepped::Schedule(scheduler) => scheduler.step(optimizer)?,
                 Stepped::Plateau(scheduler, metrics) => {
                     let metric = metrics.get(step - 1).copied().unwrap_or(f64::NAN);
                     scheduler.step(metric, optimizer);

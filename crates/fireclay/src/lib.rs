@@ -130,16 +130,16 @@ pub use fireclay_cpu::parallel::{set_threads as set_num_threads, threads as num_
 pub use fireclay_tensor::device::{check_available, default_device, set_default_device};
 pub use fireclay_tensor::{
     Activation, Attention, AvgPool, AvgPool2d, Backpropagation, BatchNorm, Blocks, Conv2dOptions,
-    ConvOptions, ConvTransposeOptions, CrossEntropy, DType, DefaultDeviceGuard, Device,
+    ConvOptions, ConvTransposeOptions, CrossEntropy, Ctc, DType, DefaultDeviceGuard, Device,
     DeviceOrDefault, Element, Ellipsis, EmbeddingBag, EmbeddingBagMode, EmbeddingOptions, Error,
-    Every, Float32MatmulPrecision, Formula, Generator, GridSample, GridSampleMode,
+    Every, Float32MatmulPrecision, Formula, GaussianNll, Generator, GridSample, GridSampleMode,
     GridSamplePadding, HookHandle, Index, Indexing, Indices, InstanceNorm, InterpolateMode,
-    InterpolateTo, IntoDevice, Layout, LinearEpilogue, MemoryFormat, NewDim, Operand, Origin, Pad,
-    Pool, Pool2d, Reduction, Result, RngState, Scalar, ScatterReduce, Shape, StateDict, Tensor,
-    ThreadDevices, Unique, UniqueOptions, default_generator, dispatch, enable_grad, function,
-    get_default_device, get_float32_matmul_precision, grad, grad_with, inference_mode,
-    is_grad_enabled, is_inference_mode, manual_seed, no_grad, op, set_float32_matmul_precision,
-    set_grad_enabled,
+    InterpolateTo, IntoDevice, KlDivReduction, Layout, LinearEpilogue, MemoryFormat, MultiMargin,
+    NewDim, Operand, Origin, Pad, PoissonNll, Pool, Pool2d, Reduction, Result, RngState, Scalar,
+    ScatterReduce, Shape, StateDict, Tensor, ThreadDevices, TripletMargin, Unique, UniqueOptions,
+    default_generator, dispatch, enable_grad, function, get_default_device,
+    get_float32_matmul_precision, grad, grad_with, inference_mode, is_grad_enabled,
+    is_inference_mode, manual_seed, no_grad, op, set_float32_matmul_precision, set_grad_enabled,
 };
 
 /// Modules, layers, losses, initialisation (`torch.nn`).

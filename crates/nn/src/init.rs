@@ -2,7 +2,11 @@
 //!
 //! Random fills draw from the tensor's device's generator; see `manual_seed`.
 
+mod patterns;
+
 use fireclay_tensor::{Error, Result, Tensor, no_grad};
+
+pub use patterns::{dirac_, eye_, orthogonal_, sparse_, trunc_normal_};
 
 /// Which size of a layer the spread of its weights is matched to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,7 +103,12 @@ pub(crate) fn default_weight_(weight: &Tensor) -> Result<()> {
 
 /// A bias for `weight` as PyTorch fills it: uniform in `±1/sqrt(fan_in)`.
 pub(crate) fn default_bias(weight: &Tensor) -> Result<Tensor> {
-    let bias = Tensor::empty(&weight.shape()[..1], weight.dtype(), weight.device())?;
+    default_bias_of(weight, weight.shape()[0])
+}
+
+/// The same of `count` numbers, where they are not as many as the weight's rows.
+pub(crate) fn default_bias_of(weight: &Tensor, count: usize) -> Result<Tensor> {
+    let bias = Tensor::empty(&[count], weight.dtype(), weight.device())?;
     let bound = inverse_sqrt(fans("bias", weight)?.0);
     uniform_(&bias, -bound, bound)?;
     Ok(bias)

@@ -34,20 +34,19 @@ pub mod losses;
 mod mode;
 mod module;
 pub mod rnn;
+pub mod utils;
 mod within;
 
 pub use field::{Field, FieldVisitor};
 pub use fireclay_nn_derive::Module;
 pub use fireclay_tensor::{Buffer, Parameter};
-pub use layers::{
-    AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNormConfig, Conv2d, Conv2dConfig,
-    Dropout, ELU, Embedding, EmbeddingConfig, Flatten, GELU, GRU, GRUCell, GRUConfig, GroupNorm,
-    GroupNormConfig, Identity, LSTM, LSTMCell, LSTMConfig, LayerNorm, LayerNormConfig, LeakyReLU,
-    Linear, LinearConfig, LogSoftmax, MaxPool2d, RMSNorm, RMSNormConfig, RNN, RNNCell,
-    RNNCellConfig, RNNConfig, RNNNonlinearity, ReLU, RecurrentCellConfig, Sequential, SiLU,
-    Sigmoid, Size2, Softmax, Softplus, Tanh, Upsample,
-};
+pub use layers::*;
 pub use load::{LoadReport, strip_prefix};
-pub use losses::{BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss};
+pub use losses::{
+    BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss,
+    HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss,
+    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PoissonNLLLoss,
+    SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+};
 pub use mode::Mode;
 pub use module::{Module, ModuleExt, ModuleFields};

@@ -1,6 +1,53 @@
-//! Losses as modules of two inputs. As functions they are methods of `Tensor`.
+//! Losses as modules, most of two inputs. As functions they are methods of `Tensor`.
+
+mod margin;
+mod pointwise;
 
 use fireclay_tensor::{Buffer, CrossEntropy, Error, Reduction, Result, Tensor};
+
+pub use margin::{
+    CTCLoss, CosineEmbeddingLoss, MarginConfig, MarginRankingLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, MultiMarginLossConfig, NLLLoss, NLLLossConfig,
+    TripletMarginLoss,
+};
+pub use pointwise::{
+    BCELoss, GaussianNLLLoss, HingeEmbeddingLoss, HingeEmbeddingLossConfig, HuberLoss,
+    HuberLossConfig, KLDivLoss, KLDivLossConfig, PoissonNLLLoss, SmoothL1Loss, SmoothL1LossConfig,
+    SoftMarginLoss,
+};
+
+/// Declares losses of options alone: name, their type, and the call on inputs.
+macro_rules! losses {
+    ($($(#[$doc:meta])* $Name:ident($Config:ty), |$config:ident, $($input:ident),+| $body:block;)*) => {$(
+        $(#[$doc])*
+        #[derive(crate::Module, Clone, Copy, Debug, Default)]
+        pub struct $Name {
+            /// Its options.
+            #[module(skip)]
+            pub config: $Config,
+        }
+
+        impl $Name {
+            /// PyTorch's defaults.
+            pub fn new() -> $Name {
+                $Name::default()
+            }
+
+            /// With other options.
+            pub fn with(config: $Config) -> $Name {
+                $Name { config }
+            }
+
+            /// Computes the loss.
+            #[track_caller]
+            pub fn forward(&self, $($input: &Tensor),+) -> Result<Tensor> {
+                let $config = &self.config;
+                $body
+            }
+        }
+    )*};
+}
+use losses;
 
 /// Cross entropy between logits `[n, classes]` (or `[n, classes, ..]`) and target classes `[n]` (or `[n, ..]`) of i64
 /// (`torch.nn.CrossEntropyLoss`).

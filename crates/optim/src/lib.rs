@@ -15,7 +15,7 @@
 //!     loss.backward()?;
 //!     clip_grad_norm_(&parameters, 1.0)?;
 //!     optimizer.step()?;
-//!     scheduler.step(&mut optimizer);
+//!     scheduler.step(&mut optimizer)?;
 //! }
 //! assert!(weight.tensor().square()?.mean_all()?.item()? < 0.3);
 //! # Ok(())

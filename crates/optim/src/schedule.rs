@@ -32,6 +32,11 @@ pub trait Schedule {
         None
     }
 
+    /// The last step that it is made for, if there is one.
+    fn last_step(&self) -> Option<u64> {
+        None
+    }
+
     /// Refuses arguments out of range.
     fn check(&self) -> Result<()> {
         Ok(())
@@ -53,6 +58,10 @@ impl<S: Schedule + ?Sized> Schedule for Box<S> {
 
     fn num_groups(&self) -> Option<usize> {
         (**self).num_groups()
+    }
+
+    fn last_step(&self) -> Option<u64> {
+        (**self).last_step()
     }
 
     fn check(&self) -> Result<()> {

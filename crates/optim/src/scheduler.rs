@@ -7,7 +7,7 @@ use crate::schedule::Schedule;
 
 /// Sets an optimizer's learning rates by a [`Schedule`] (`torch.optim.lr_scheduler.LRScheduler`).
 ///
-/// It holds no reference to the optimizer: `scheduler.step(&mut optimizer)` after `optimizer.step()?`.
+/// It holds no reference to the optimizer: `scheduler.step(&mut optimizer)?` after `optimizer.step()?`.
 pub struct Scheduler<S> {
     schedule: S,
     base_lrs: Vec<f64>,
@@ -52,9 +52,21 @@ impl<S: Schedule> Scheduler<S> {
     }
 
     /// Goes on one step and sets the optimizer's rates.
-    pub fn step(&mut self, optimizer: &mut dyn Optimizer) {
-        self.last_epoch = self.last_epoch.saturating_add(1);
+    ///
+    /// # Errors
+    /// The schedule ends before (one of a given number of steps); then nothing was changed.
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
+        let next = self.last_epoch.saturating_add(1);
+        if let Some(last) = self.schedule.last_step().filter(|&last| next > last) {
+            return Err(Error::argument(
+                "Scheduler",
+                format!("step {next} is beyond the schedule's {last} steps"),
+            )
+            .with_hint("make the schedule with the number of all steps: epochs times batches"));
+        }
+        self.last_epoch = next;
         self.apply(optimizer);
+        Ok(())
     }
 
     /// The rate of each group now (`get_last_lr`).

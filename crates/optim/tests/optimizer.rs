@@ -407,7 +407,7 @@ fn a_loaded_scheduler_goes_on_where_the_saved_one_stood() {
     };
     let mut optimizer = SGD::new([parameter(&[1.0])], options).unwrap();
     let mut scheduler = Scheduler::new(&mut optimizer, wave).unwrap();
-    (0..3).for_each(|_| scheduler.step(&mut optimizer));
+    (0..3).for_each(|_| scheduler.step(&mut optimizer).unwrap());
     let mut other_optimizer = SGD::new([parameter(&[1.0])], options).unwrap();
     let mut other = Scheduler::new(&mut other_optimizer, wave).unwrap();
     other_optimizer
@@ -415,7 +415,7 @@ fn a_loaded_scheduler_goes_on_where_the_saved_one_stood() {
         .unwrap();
     other.load_state_dict(&scheduler.state_dict()).unwrap();
     assert_eq!(other_optimizer.lr(0), optimizer.lr(0));
-    scheduler.step(&mut optimizer);
+    scheduler.step(&mut optimizer).unwrap();
     other.step(&mut other_optimizer);
     assert_eq!(other.last_lr(), scheduler.last_lr());
     assert_eq!(other_optimizer.lr(0), optimizer.lr(0));

@@ -242,7 +242,7 @@ fn schedules_are_pytorchs() {
                 &format!("{name} at {step}"),
             );
             assert_eq!(scheduler.last_epoch(), step as u64);
-            scheduler.step(&mut optimizer);
+            scheduler.step(&mut optimizer).unwrap();
         }
     }
 }

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fireclay_core::{Context, Device, Error, Result, Scalar, Shape};
+use fireclay_core::{Context, DType, Device, Error, Result, Scalar, Shape};
 use smallvec::{SmallVec, smallvec};
 
 use crate::dispatch;
 use crate::function::{Function, GraphNode, PointwiseOp, ReducedOp, Slot};
+use crate::op::{Meta, Op};
 use crate::tensor::Tensor;
 
 /// A pointwise expression over tensors and numbers, not computed yet. Cheap to clone; a part used twice is
@@ -152,6 +153,13 @@ impl Formula {
             let op = ReducedOp { graph, mean };
             if op.fits(&inputs)? {
                 return dispatch::call_one(op, &inputs);
+            }
+            let metas: SmallVec<[Meta<'_>; 4]> = inputs.iter().map(|input| input.meta()).collect();
+            let dtype = op.graph.output(&metas)?[0].dtype;
+            if dtype.is_half() {
+                // In f32, rounded once: what is multiplied by a vector of f32 becomes that.
+                let one = Tensor::full_of(&[1], 1.0, DType::F32, inputs[0].device())?;
+                return (self * &one).reduce(mean)?.to_dtype(dtype);
             }
         }
         let value = self.eval()?;

@@ -8,6 +8,7 @@ mod images;
 mod large;
 mod layers;
 mod linear;
+mod losses;
 mod places;
 mod pointwise;
 mod recurrent;
@@ -91,6 +92,7 @@ pub fn samples() -> Vec<Sample> {
     places::add(&mut list);
     linear::add(&mut list);
     layers::add(&mut list);
+    losses::add(&mut list);
     list.samples
 }
 

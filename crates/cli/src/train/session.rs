@@ -224,7 +224,7 @@ impl Session {
             clip_grad_norm_(&self.model.parameters(), max_norm)?;
         }
         self.optimizer.step()?;
-        self.scheduler.step(&mut self.optimizer);
+        self.scheduler.step(&mut self.optimizer)?;
 
         no_grad(|| self.tally.add(&loss, &scores, &targets))?;
         self.position.batch += 1;

@@ -1,6 +1,6 @@
 //! Activations as modules.
 
-use fireclay_tensor::{Result, Tensor};
+use fireclay_tensor::{Error, Result, Tensor};
 
 use crate::module::Module;
 
@@ -89,6 +89,104 @@ activation! {
     } (self, input) input.log_softmax(self.dim)
 }
 
+activation! {
+    /// The halves `a` and `b` along `dim`, as `a * sigmoid(b)` (`torch.nn.GLU`).
+    GLU {
+        /// The dimension that is halved.
+        dim: isize
+    } (self, input) input.glu(self.dim)
+}
+activation! {
+    /// `x * relu6(x + 3) / 6` (`torch.nn.Hardswish`).
+    Hardswish(self, input) input.hardswish()
+}
+activation! {
+    /// `relu6(x + 3) / 6` (`torch.nn.Hardsigmoid`).
+    Hardsigmoid(self, input) input.hardsigmoid()
+}
+activation! {
+    /// `x` kept between `min_val` and `max_val` (`torch.nn.Hardtanh`).
+    Hardtanh {
+        /// The least value.
+        min_val: f64,
+        /// The largest value.
+        max_val: f64
+    } (self, input) input.hardtanh(self.min_val, self.max_val)
+}
+activation! {
+    /// `x` kept between 0 and 6 (`torch.nn.ReLU6`).
+    ReLU6(self, input) input.relu6()
+}
+activation! {
+    /// `x * tanh(softplus(x))` (`torch.nn.Mish`).
+    Mish(self, input) input.mish()
+}
+activation! {
+    /// `x` if positive, else `alpha * (e^(x / alpha) - 1)` (`torch.nn.CELU`).
+    CELU {
+        /// What it tends to on the negative side, negated.
+        alpha: f64
+    } (self, input) input.celu(self.alpha)
+}
+activation! {
+    /// ELU scaled so that mean 0 and variance 1 are kept from layer to layer (`torch.nn.SELU`; Klambauer and others 2017).
+    SELU(self, input) input.selu()
+}
+activation! {
+    /// The logarithm of sigmoid (`torch.nn.LogSigmoid`).
+    LogSigmoid(self, input) input.logsigmoid()
+}
+activation! {
+    /// `x / (1 + |x|)` (`torch.nn.Softsign`).
+    Softsign(self, input) input.softsign()
+}
+activation! {
+    /// Softmax of `-x` along `dim` (`torch.nn.Softmin`).
+    Softmin {
+        /// The dimension that sums to 1.
+        dim: isize
+    } (self, input) input.neg()?.softmax(self.dim)
+}
+activation! {
+    /// Softmax over the channels of `[N, C, H, W]` or `[C, H, W]` (`torch.nn.Softmax2d`).
+    Softmax2d(self, input) softmax2d(input)
+}
+activation! {
+    /// `x - tanh(x)` (`torch.nn.Tanhshrink`).
+    Tanhshrink(self, input) input.tanhshrink()
+}
+activation! {
+    /// `x` moved towards 0 by `lambd`, 0 where it is less (`torch.nn.Softshrink`).
+    Softshrink {
+        /// How far, at least 0.
+        lambd: f64
+    } (self, input) input.softshrink(self.lambd)
+}
+activation! {
+    /// `x`, but 0 from `-lambd` to `lambd` (`torch.nn.Hardshrink`).
+    Hardshrink {
+        /// The bound.
+        lambd: f64
+    } (self, input) input.hardshrink(self.lambd)
+}
+activation! {
+    /// `x` above `threshold`, `value` elsewhere (`torch.nn.Threshold`).
+    Threshold {
+        /// The bound.
+        threshold: f64,
+        /// What stands for what is not above it.
+        value: f64
+    } (self, input) input.threshold(self.threshold, self.value)
+}
+
+fn softmax2d(input: &Tensor) -> Result<Tensor> {
+    if !matches!(input.ndim(), 3 | 4) {
+        let what = format!("Softmax2d takes 3 or 4 dimensions, got {}", input.shape());
+        return Err(Error::shape("softmax", what).with_operands(|| vec![input.operand("input")]));
+    }
+    input.softmax(-3)
+}
+
 macro_rules! constructors {
     ($($Name:ident: default { $($default:ident: $value:expr),* }, $(#[$doc:meta])* new($($field:ident: $Type:ty),*)
         $({ $($fixed:ident: $fixed_value:expr),* })?;)*) => {
@@ -122,4 +220,18 @@ constructors! {
         new(dim: isize);
     LogSoftmax: default { dim: -1 }, /// Along `dim`, counted from the end where negative.
         new(dim: isize);
+    GLU: default { dim: -1 }, /// Along `dim`, counted from the end where negative; PyTorch's default is -1.
+        new(dim: isize);
+    Hardtanh: default { min_val: -1.0, max_val: 1.0 }, /// Between these; PyTorch's defaults are -1 and 1.
+        new(min_val: f64, max_val: f64);
+    CELU: default { alpha: 1.0 }, /// With this `alpha`; PyTorch's default is 1.
+        new(alpha: f64);
+    Softmin: default { dim: -1 }, /// Along `dim`, counted from the end where negative.
+        new(dim: isize);
+    Softshrink: default { lambd: 0.5 }, /// By `lambd`; PyTorch's default is 0.5.
+        new(lambd: f64);
+    Hardshrink: default { lambd: 0.5 }, /// With this bound; PyTorch's default is 0.5.
+        new(lambd: f64);
+    Threshold: default { threshold: 0.0, value: 0.0 }, /// With this bound and value.
+        new(threshold: f64, value: f64);
 }

@@ -190,3 +190,21 @@ batch_norm! {
     /// [`BatchNorm2d`] for `[N, C]` and `[N, C, L]` (`torch.nn.BatchNorm1d`).
     BatchNorm1d, &[2, 3]
 }
+
+batch_norm! {
+    /// [`BatchNorm2d`] for `[N, C, D, H, W]` (`torch.nn.BatchNorm3d`).
+    BatchNorm3d, &[5]
+}
+
+impl BatchNorm2d {
+    /// The running mean and variance.
+    pub(crate) fn running(&self) -> Option<(Tensor, Tensor)> {
+        let tensor = |buffer: &Option<Buffer>| buffer.as_ref().map(Buffer::tensor);
+        tensor(&self.0.running_mean).zip(tensor(&self.0.running_var))
+    }
+
+    /// What is added to the variance.
+    pub(crate) fn eps(&self) -> f64 {
+        self.0.eps
+    }
+}

@@ -5,35 +5,54 @@ use fireclay_tensor::{Error, Result, Tensor};
 use crate::mode::Mode;
 use crate::module::Module;
 
-/// In training, sets each element to zero with probability `p` and multiplies the others by `1 / (1 - p)`; in evaluation passes
-/// its input on (`torch.nn.Dropout`).
-#[derive(crate::Module, Debug)]
-pub struct Dropout {
-    p: f64,
-    mode: Mode,
-}
-
-impl Dropout {
-    /// Dropout with probability `p`; PyTorch's default is 0.5.
-    ///
-    /// # Errors
-    /// `p` is not from 0 to 1.
-    pub fn new(p: f64) -> Result<Dropout> {
-        if !(0.0..=1.0).contains(&p) {
-            return Err(Error::argument(
-                "Dropout",
-                format!("a probability is from 0 to 1, got {p}"),
-            ));
+macro_rules! dropouts {
+    ($($(#[$doc:meta])* $Name:ident $function:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(crate::Module, Debug)]
+        pub struct $Name {
+            p: f64,
+            mode: Mode,
         }
-        Ok(Dropout {
-            p,
-            mode: Mode::new(),
-        })
-    }
+
+        impl $Name {
+            /// With probability `p`; PyTorch's default is 0.5.
+            ///
+            /// # Errors
+            /// `p` is not from 0 to 1.
+            pub fn new(p: f64) -> Result<$Name> {
+                if !(0.0..=1.0).contains(&p) {
+                    return Err(Error::argument(
+                        stringify!($Name),
+                        format!("a probability is from 0 to 1, got {p}"),
+                    ));
+                }
+                Ok($Name {
+                    p,
+                    mode: Mode::new(),
+                })
+            }
+        }
+
+        impl Module for $Name {
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                input.$function(self.p, self.mode.is_training())
+            }
+        }
+    )*};
 }
 
-impl Module for Dropout {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.dropout(self.p, self.mode.is_training())
-    }
+dropouts! {
+    /// In training, sets each element to zero with probability `p` and multiplies the others by `1 / (1 - p)`; in evaluation passes
+    /// its input on (`torch.nn.Dropout`).
+    Dropout dropout
+    /// [`Dropout`] of whole channels of `[N, C, L]` (`torch.nn.Dropout1d`).
+    Dropout1d feature_dropout
+    /// [`Dropout`] of whole channels of `[N, C, H, W]` (`torch.nn.Dropout2d`).
+    Dropout2d feature_dropout
+    /// [`Dropout`] of whole channels of `[N, C, D, H, W]` (`torch.nn.Dropout3d`).
+    Dropout3d feature_dropout
+    /// Dropout that keeps mean and variance of what [`SELU`](crate::SELU) gives (`torch.nn.AlphaDropout`).
+    AlphaDropout alpha_dropout
+    /// [`AlphaDropout`] of whole channels (`torch.nn.FeatureAlphaDropout`).
+    FeatureAlphaDropout feature_alpha_dropout
 }

@@ -1,7 +1,8 @@
 //! The table of vectors.
 
 use fireclay_tensor::{
-    DType, Device, Error, Parameter, Result, Tensor, as_one_call, get_default_device, no_grad,
+    DType, Device, EmbeddingOptions, Error, Parameter, Result, Tensor, as_one_call,
+    get_default_device, no_grad,
 };
 
 use crate::init;
@@ -15,7 +16,8 @@ use crate::within::Within;
 pub struct Embedding {
     /// `[num_embeddings, embedding_dim]`.
     pub weight: Parameter,
-    padding_idx: Option<usize>,
+    #[module(skip)]
+    options: EmbeddingOptions,
 }
 
 /// What [`Embedding::with`] takes besides the sizes.
@@ -23,6 +25,8 @@ pub struct Embedding {
 pub struct EmbeddingConfig {
     /// A row that stands for "nothing here": zeros at first, and never trained.
     pub padding_idx: Option<usize>,
+    /// Whether the gradient of each row is divided by how often the row was looked up.
+    pub scale_grad_by_freq: bool,
     /// Where the table is: the default device, unless said.
     pub device: Device,
     /// Its dtype.
@@ -33,6 +37,7 @@ impl Default for EmbeddingConfig {
     fn default() -> Self {
         EmbeddingConfig {
             padding_idx: None,
+            scale_grad_by_freq: false,
             device: get_default_device(),
             dtype: DType::F32,
         }
@@ -71,7 +76,10 @@ impl Embedding {
             }
             Ok(Embedding {
                 weight: Parameter::new(weight)?,
-                padding_idx: config.padding_idx,
+                options: EmbeddingOptions {
+                    padding_idx: config.padding_idx,
+                    scale_grad_by_freq: config.scale_grad_by_freq,
+                },
             })
         })
     }
@@ -81,16 +89,10 @@ impl Module for Embedding {
     /// Looks up `input`, whole numbers from 0 to `num_embeddings - 1`.
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let weight = self.weight.tensor();
-        let rows = weight.embedding(input).within(Some(&self.weight), || {
-            format!("Embedding({}, {})", weight.shape()[0], weight.shape()[1])
-        })?;
-        match self.padding_idx {
-            // The padding's row gets no gradient: where it was looked up, a detached copy stands.
-            Some(row) if rows.requires_grad() => {
-                let padding = input.eq(row as i64)?.unsqueeze(-1)?;
-                padding.where_(&rows.detach(), &rows)
-            }
-            _ => Ok(rows),
-        }
+        weight
+            .embedding_with(input, self.options)
+            .within(Some(&self.weight), || {
+                format!("Embedding({}, {})", weight.shape()[0], weight.shape()[1])
+            })
     }
 }

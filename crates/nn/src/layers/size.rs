@@ -1,17 +1,20 @@
-//! `Size2`: a height and a width, or one number for both.
+//! `Size`: a size in each dimension, or one number for all.
 
-/// A size in two dimensions: from a number for both, or from `[height, width]`.
+/// A size in `N` dimensions: from a number for all, or from an array of them (`[height, width]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size2(pub [usize; 2]);
+pub struct Size<const N: usize>(pub [usize; N]);
 
-impl From<usize> for Size2 {
-    fn from(size: usize) -> Size2 {
-        Size2([size, size])
+/// A size in two dimensions: a number for both, or `[height, width]`.
+pub type Size2 = Size<2>;
+
+impl<const N: usize> From<usize> for Size<N> {
+    fn from(size: usize) -> Size<N> {
+        Size([size; N])
     }
 }
 
-impl From<[usize; 2]> for Size2 {
-    fn from(size: [usize; 2]) -> Size2 {
-        Size2(size)
+impl<const N: usize> From<[usize; N]> for Size<N> {
+    fn from(size: [usize; N]) -> Size<N> {
+        Size(size)
     }
 }

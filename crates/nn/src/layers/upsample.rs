@@ -39,3 +39,38 @@ impl<const N: usize> Module for Upsample<N> {
         input.interpolate(self.to, self.mode)
     }
 }
+
+/// [`Upsample`] of images to the nearest pixel (`torch.nn.UpsamplingNearest2d`).
+pub type UpsamplingNearest2d = Upsample<2>;
+
+/// [`Upsample`] of images by the four pixels around, corners on corners (`torch.nn.UpsamplingBilinear2d`).
+#[derive(crate::Module, Clone, Copy, Debug)]
+pub struct UpsamplingBilinear2d {
+    #[module(skip)]
+    to: InterpolateTo<2>,
+}
+
+impl UpsamplingBilinear2d {
+    /// So many times the size in both dimensions.
+    pub fn new(scale_factor: f64) -> UpsamplingBilinear2d {
+        UpsamplingBilinear2d {
+            to: InterpolateTo::Scale([scale_factor, scale_factor]),
+        }
+    }
+
+    /// To this size, a number or `[height, width]`.
+    pub fn to_size(size: impl Into<Size2>) -> UpsamplingBilinear2d {
+        UpsamplingBilinear2d {
+            to: InterpolateTo::Size(size.into().0),
+        }
+    }
+}
+
+impl Module for UpsamplingBilinear2d {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let mode = InterpolateMode::Bilinear {
+            align_corners: true,
+        };
+        input.interpolate(self.to, mode)
+    }
+}

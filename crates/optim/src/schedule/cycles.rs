@@ -31,7 +31,8 @@ impl Anneal {
 /// (`torch.optim.lr_scheduler.OneCycleLR`; Smith and Topin 2018). The groups' own rates are not used.
 ///
 /// From `max_lr / div_factor` it rises to `max_lr` in the first `pct_start` of the steps, and falls to
-/// `max_lr / div_factor / final_div_factor` in the others. Further steps keep that rate (PyTorch refuses them).
+/// `max_lr / div_factor / final_div_factor` in the others. Further steps are
+/// refused.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OneCycleLR {
     /// The highest rate: one for all groups, or one for each.
@@ -141,6 +142,10 @@ impl Schedule for OneCycleLR {
 
     fn num_groups(&self) -> Option<usize> {
         several(&self.max_lr)
+    }
+
+    fn last_step(&self) -> Option<u64> {
+        Some(self.total_steps)
     }
 
     fn check(&self) -> Result<()> {

@@ -125,13 +125,21 @@ impl Tensor {
                 let tensors = [("input1", self), ("target", target)];
                 return Err(shapes(OP, "a target for each row", &tensors));
             }
-            let sum = |products: Formula| products.eval()?.sum(&[-1], false);
-            let [product, a, b] = [sum(self * other)?, sum(self * self)?, sum(other * other)?];
+            // In f64, or f32 for 16 bits: rows that are almost parallel have a gradient that is a small difference.
+            let wide = match self.dtype() {
+                DType::F32 | DType::F64 => DType::F64,
+                _ => DType::F32,
+            };
+            let one = Tensor::full_of(&[1], 1.0, wide, self.device())?;
+            let (x, y) = (self * Formula::from(&one), other * Formula::from(&one));
+            let products = Formula::eval_all(&[&x * &y, &x * &x, &y * &y])?;
+            let sum = |place: usize| products[place].sum(&[-1], false);
+            let [product, a, b] = [sum(0)?, sum(1)?, sum(2)?];
             let lengths = ((Formula::from(&a) + EPS) * (Formula::from(&b) + EPS)).sqrt();
             let (cosine, t) = (&product / lengths, Formula::from(target));
             let near = t.eq(1.0).where_(1.0 - &cosine, 0.0);
             let apart = t.eq(-1.0).where_((cosine - margin).clamp_min(0.0), 0.0);
-            (near + apart).reduced(reduction)
+            (near + apart).reduced(reduction)?.to_dtype(self.dtype())
         })
     }
 
