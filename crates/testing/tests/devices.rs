@@ -323,7 +323,7 @@ fn norms_of_many_wide_rows_have_the_bits_of_the_host() {
 fn random_numbers_are_those_of_the_host() {
     let device = virtual_cuda();
     type Make = fn(Device) -> Result<Tensor>;
-    let makes: [(&str, Make); 12] = [
+    let makes: [(&str, Make); 17] = [
         ("rand", |device| Tensor::rand(&[1023], device)),
         ("randn", |device| Tensor::randn(&[33, 31], device)),
         ("randint", |device| {
@@ -341,6 +341,21 @@ fn random_numbers_are_those_of_the_host() {
         }),
         ("bernoulli_", |device| {
             Tensor::empty(&[999], DType::F32, device)?.bernoulli_(0.3)
+        }),
+        ("bernoulli_ i64", |device| {
+            Tensor::empty(&[999], DType::I64, device)?.bernoulli_(0.3)
+        }),
+        ("bernoulli", |device| {
+            Tensor::full(&[999], 0.3, device)?.bernoulli()
+        }),
+        ("normal", |device| {
+            Tensor::normal(1.0, &Tensor::full(&[99], 0.3, device)?)
+        }),
+        ("multinomial", |device| {
+            Tensor::arange(1.0, 9.0, 1.0, device)?.multinomial(5, false)
+        }),
+        ("multinomial with replacement", |device| {
+            Tensor::arange(0.0, 9.0, 1.0, device)?.multinomial(99, true)
         }),
         ("strided", |device| {
             let whole = Tensor::zeros(&[20, 30], device)?;

@@ -9,7 +9,7 @@ use std::f64::consts::PI;
 /// log(pi)
 const LN_PI: f64 = 1.144_729_885_849_400_2;
 /// (log(2 pi) - 1) / 2
-const STIRLING: f64 = 0.418_938_533_204_672_74;
+const STIRLING: f64 = 0.418_938_533_204_672_7;
 
 /// `log |gamma(x)|` (`torch.lgamma`); infinite where the function has a pole.
 ///
