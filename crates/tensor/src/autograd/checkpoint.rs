@@ -97,6 +97,10 @@ impl Op for Checkpoint {
                 inputs.push(input);
                 continue;
             }
+            // The function may have captured an input too.
+            if let Some(place) = Place::of(&input.0.autograd.edge(&input)) {
+                places.entry(place).or_insert(index);
+            }
             let input = match create_graph {
                 // The same bytes with a place of their own in the graph.
                 true => enable_grad(|| input.unsqueeze(0)?.squeeze(0))?,
