@@ -33,8 +33,8 @@ mod load;
 pub mod losses;
 mod mode;
 mod module;
+mod parameter_vector;
 pub mod rnn;
-pub mod utils;
 mod within;
 
 pub use field::{Field, FieldVisitor};
@@ -50,3 +50,4 @@ pub use losses::{
 };
 pub use mode::Mode;
 pub use module::{Module, ModuleExt, ModuleFields};
+pub use parameter_vector::{parameters_to_vector, vector_to_parameters};
