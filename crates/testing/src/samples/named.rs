@@ -1,6 +1,6 @@
 //! Samples of pointwise functions by their PyTorch names: the examples of the table's rows.
 
-use fireclay_tensor::ops::{Entry, Family, Value, entries};
+use fireclay_tensor::ops::{Entry, Family, Value, entries, functions};
 use fireclay_tensor::{DType, Device, Tensor, dispatch};
 
 use super::List;
@@ -8,7 +8,10 @@ use crate::draw::Draw;
 
 pub(super) fn add(list: &mut List) {
     let sampled: Vec<&str> = list.samples.iter().map(|sample| sample.op).collect();
-    let fresh = |op: &str| !sampled.contains(&op);
+    let fresh = |op: &str| {
+        let mut functions = functions().iter();
+        !sampled.contains(&op) && functions.any(|function| function.name() == op)
+    };
     let mut found = Vec::new();
     for entry in entries()
         .iter()
