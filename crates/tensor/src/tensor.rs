@@ -92,7 +92,12 @@ impl Tensor {
 
     /// The size of dimension `dim`, counted from the end where negative (`Tensor.size(dim)`).
     pub fn size(&self, dim: isize) -> Result<usize> {
-        Ok(self.shape()[fireclay_core::resolve_dim("size", dim, self.ndim())?])
+        let at = fireclay_core::resolve_dim("size", dim, self.ndim())?;
+        let size = self.shape().get(at).copied();
+        size.ok_or_else(|| {
+            let what = format!("a tensor without dimensions has no size {dim}");
+            Error::argument("size", what).with_operands(|| vec![self.operand("self")])
+        })
     }
 
     /// The number of elements (`Tensor.numel`).

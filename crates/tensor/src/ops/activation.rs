@@ -100,7 +100,7 @@ impl Tensor {
     #[track_caller]
     pub fn glu(&self, dim: isize) -> Result<Tensor> {
         let at = resolve_dim("glu", dim, self.ndim())?;
-        let size = self.shape()[at];
+        let size = self.shape().get(at).copied().unwrap_or(1);
         if !size.is_multiple_of(2) {
             let what = format!("expected an even size of dimension {dim}, got {size}");
             return Err(Error::shape("glu", what).with_operands(|| vec![self.operand("input")]));

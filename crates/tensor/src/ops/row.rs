@@ -230,7 +230,7 @@ macro_rules! in_place {
         }
     };
     (@method $Name:ident, $method:ident, ) => {
-        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`](struct@", stringify!($Name), "): overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
         #[track_caller]
         pub fn $method(&self) -> fireclay_core::Result<$crate::tensor::Tensor> {
             $crate::function::eager_into(&$Name, &[self.into()], self)?;
@@ -238,7 +238,7 @@ macro_rules! in_place {
         }
     };
     (@method $Name:ident, $method:ident, $x:ident, $y:ident) => {
-        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`](struct@", stringify!($Name), "): overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
         #[track_caller]
         pub fn $method<'a, 'b>(
             &self,
@@ -250,7 +250,7 @@ macro_rules! in_place {
         }
     };
     (@method $Name:ident, $method:ident, $x:ident, $y:ident, $z:ident) => {
-        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`](struct@", stringify!($Name), "): overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
         #[track_caller]
         pub fn $method<'a, 'b, 'c>(
             &self,
@@ -263,7 +263,7 @@ macro_rules! in_place {
         }
     };
     (@method $Name:ident, $method:ident, $arg:ident) => {
-        #[doc = concat!("The in-place form of [`", stringify!($Name), "`]: overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
+        #[doc = concat!("The in-place form of [`", stringify!($Name), "`](struct@", stringify!($Name), "): overwrites `self` and returns it (`Tensor.", stringify!($method), "`).")]
         #[track_caller]
         pub fn $method<'a>(&self, $arg: impl Into<$crate::function::Arg<'a>>) -> fireclay_core::Result<$crate::tensor::Tensor> {
             $crate::function::eager_into(&$Name, &[self.into(), $arg.into()], self)?;
