@@ -19,7 +19,7 @@ fn without_a_command_it_explains_itself_at_once() {
     // Some milliseconds on a machine that is not busy.
     assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     let (help, _) = succeed(fireclay(["--help"]));
-    for command in ["train", "predict", "bench", "devices", "plan"] {
+    for command in ["train", "predict", "bench", "devices", "plan", "ops"] {
         assert!(help.contains(command), "{help}");
     }
     let (version, _) = succeed(fireclay(["--version"]));

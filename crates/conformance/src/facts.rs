@@ -2,12 +2,14 @@
 
 use fireclay_tensor::device::default_device;
 use fireclay_tensor::ops::{Entry, Value};
-use fireclay_tensor::{Autocast, DType, Device, Result, Tensor, dispatch, manual_seed};
+use fireclay_tensor::{
+    Autocast, Backpropagation, DType, Device, Result, Tensor, dispatch, grad_with, manual_seed,
+};
 
 /// What is true of an op.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
-    /// The dtypes of floating operands with which the example works, for each device asked about.
+    /// The dtypes of floating operands with which the example works, for each device asked about; none where it has no operands.
     pub dtypes: Vec<(Device, Vec<DType>)>,
     /// Whether a result of the example has a derivative.
     pub differentiable: bool,
@@ -47,9 +49,14 @@ impl Facts {
             random: false,
             autocast,
         };
+        let arguments = entry.example_arguments(Device::Cpu, DType::F32, 0)?;
+        let has_operands = arguments.iter().any(|(_, value)| holds_tensor(value));
         for &device in devices {
             let works = |dtype: &DType| run(entry, device, *dtype, 0).is_ok();
-            let dtypes = DType::ALL.into_iter().filter(works).collect();
+            let dtypes = match has_operands {
+                true => DType::ALL.into_iter().filter(works).collect(),
+                false => Vec::new(),
+            };
             facts.dtypes.push((device, dtypes));
             manual_seed(0);
             let [first, second] = [0; 2].map(|_| run(entry, device, DType::F32, 0));
@@ -61,6 +68,11 @@ impl Facts {
         (facts.differentiable, facts.twice_differentiable) = differentiable(entry)?;
         Ok(facts)
     }
+}
+
+fn holds_tensor(value: &Value) -> bool {
+    let items = value.items().unwrap_or_default();
+    value.tensor().is_some() || items.iter().any(holds_tensor)
 }
 
 /// The bytes of each result of the example.
@@ -88,19 +100,22 @@ fn differentiable(entry: &Entry) -> Result<(bool, bool)> {
         return Ok((false, false));
     };
     let leaves: Vec<&Tensor> = leaves.iter().collect();
-    let options = fireclay_tensor::Backpropagation {
+    let options = Backpropagation {
         create_graph: true,
         allow_unused: true,
-        ..Default::default()
+        ..Backpropagation::default()
     };
-    let total = output.sum_all()?;
-    let Ok(grads) = fireclay_tensor::grad_with(&[&total], &[None], &leaves, options) else {
+    // A gradient depends on what comes in, also where the op is linear.
+    let incoming = output.detach().ones_like()?.requires_grad_(true)?;
+    let Ok(grads) = grad_with(&[output], &[Some(&incoming)], &leaves, options) else {
         return Ok((false, false));
     };
-    let mut twice = false;
+    let mut sources = leaves.clone();
+    sources.push(&incoming);
+    let mut twice = grads.iter().any(Option::is_some);
     for grad in grads.iter().flatten().filter(|grad| grad.requires_grad()) {
         let total = grad.square()?.sum_all()?;
-        twice |= fireclay_tensor::grad_with(&[&total], &[None], &leaves, options).is_ok();
+        twice &= grad_with(&[&total], &[None], &sources, options).is_ok();
     }
     Ok((grads.iter().any(Option::is_some), twice))
 }

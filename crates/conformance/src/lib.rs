@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+pub mod checklist;
 pub mod compare;
 mod facts;
 pub mod judge;

@@ -22,7 +22,7 @@ mod trigonometric;
 pub use activation::{gelu, gelu_tanh, mish, relu, silu};
 pub use error_function::{erf, erfc, erfinv};
 pub use exponential::{exp, exp2, expm1};
-pub use gamma::{digamma, lgamma, trigamma};
+pub use gamma::{digamma, lgamma, tetragamma, trigamma};
 pub use hyperbolic::{acosh, asinh, atanh, cosh, sinh, tanh};
 pub use inverse_trigonometric::{acos, asin, atan, atan2};
 pub use logarithm::{log, log1p, log2, log10, logaddexp, logaddexp2};

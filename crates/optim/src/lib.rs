@@ -27,6 +27,7 @@ mod accumulate;
 mod adam;
 mod adaptive;
 mod averaged;
+mod averaged_model;
 mod clip;
 mod fused;
 mod grad_scaler;
@@ -46,6 +47,7 @@ pub use adaptive::{
     RAdam, RAdamOptions, RMSprop, RMSpropOptions,
 };
 pub use averaged::{ASGD, ASGDOptions, Rprop, RpropOptions};
+pub use averaged_model::{AveragedModel, Averaging};
 pub use clip::{ClipNorm, clip_grad_norm_, clip_grad_norm_with, clip_grad_value_};
 pub use fused::{Batch, Fused, Rule};
 pub use grad_scaler::{GradScaler, GradScalerOptions};

@@ -9,6 +9,7 @@ mod large;
 mod layers;
 mod linear;
 mod losses;
+mod named;
 mod places;
 mod pointwise;
 mod recurrent;
@@ -93,6 +94,7 @@ pub fn samples() -> Vec<Sample> {
     linear::add(&mut list);
     layers::add(&mut list);
     losses::add(&mut list);
+    named::add(&mut list);
     list.samples
 }
 

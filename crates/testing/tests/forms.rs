@@ -109,10 +109,12 @@ fn whole_numbers_follow_the_rows_typing() {
     let mut failures = Vec::new();
     let mut draw = Draw::new(5);
     for function in ops::functions() {
-        let Some(sample) = samples()
-            .into_iter()
-            .find(|sample| sample.op == function.name() && sample.inputs.len() == function.arity())
-        else {
+        // Those of whole numbers only (`bitwise_and`) have nothing to be compared with in f64.
+        let Some(sample) = samples().into_iter().find(|sample| {
+            sample.op == function.name()
+                && sample.inputs.len() == function.arity()
+                && sample.inputs.iter().any(|x| x.dtype() == DType::F64)
+        }) else {
             continue;
         };
         for dtype in [DType::I64, DType::I32, DType::U8, DType::Bool] {

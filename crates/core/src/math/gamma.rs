@@ -99,6 +99,39 @@ pub fn trigamma<A: Arith>(x: A) -> A {
     A::select(low, ratio.mul_add(ratio, -value), value)
 }
 
+/// The derivative of `trigamma` (`torch.polygamma(2, x)`); infinite or NaN at its poles.
+#[inline(always)]
+pub fn tetragamma<A: Arith>(x: A) -> A {
+    let one = A::of(1.0);
+    let low = x.lt(A::of(0.5));
+    let (mut a, mut value) = (A::select(low, one - x, x), A::of(0.0));
+    // tetragamma(a) = tetragamma(a + 1) - 2 / a^3
+    for _ in 0..10 {
+        value = value - A::of(2.0) / (a * a * a);
+        a = a + one;
+    }
+    let inverse = one / a;
+    let y = inverse * inverse;
+    let value = value - y * (one + inverse + y * polynomial(y, TETRAGAMMA));
+    if !low.any() {
+        return value;
+    }
+    // tetragamma(x) = tetragamma(1 - x) - 2 pi^3 cos(pi x) / sin(pi x)^3
+    let turn = A::of(PI) * (x - x.round_even());
+    let ratio = A::of(PI) / sin(turn);
+    let reflected = value - A::of(2.0) * A::of(PI) / tan(turn) * ratio * ratio;
+    A::select(low, reflected, value)
+}
+
+// tetragamma(a) = -1 / a^2 - 1 / a^3 - sum of (2k + 1) B(2k) / a^(2k + 2), from the derivative of the series of trigamma.
+const TETRAGAMMA: [f64; 6] = [
+    1.0 / 2.0,
+    -1.0 / 6.0,
+    1.0 / 6.0,
+    -3.0 / 10.0,
+    5.0 / 6.0,
+    -691.0 / 210.0,
+];
 // digamma(a) = log(a) - 1 / (2 a) - sum of B(2k) / (2k a^(2k)), with Bernoulli's numbers B (Abramowitz and Stegun, 6.3.18).
 const DIGAMMA: [f64; 7] = [
     1.0 / 12.0,

@@ -97,25 +97,41 @@ pub(super) fn check_sizes<const N: usize>(
 
 /// What to put around an input before a convolution without padding: nothing where the convolution itself pads with zeros.
 fn padding<const N: usize>(
+    layer: &'static str,
     config: &ConvConfig<N>,
     kernel: [usize; N],
-) -> Option<(Vec<isize>, Pad)> {
+) -> Result<Option<(Vec<isize>, Pad)>> {
     let mode = match config.padding_mode {
-        PaddingMode::Zeros => return None,
+        PaddingMode::Zeros => return Ok(None),
         PaddingMode::Reflect => Pad::Reflect,
         PaddingMode::Replicate => Pad::Replicate,
         PaddingMode::Circular => Pad::Circular,
     };
     // From the last dimension on, as `pad` wants it.
-    let sides = (0..N).rev().flat_map(|dim| {
-        if config.same {
-            let all = config.dilation[dim] * (kernel[dim] - 1);
-            [(all / 2) as isize, (all - all / 2) as isize]
-        } else {
-            [config.padding[dim] as isize; 2]
+    let mut sides = Vec::with_capacity(2 * N);
+    for dim in (0..N).rev() {
+        let both = match config.same {
+            true => kernel[dim]
+                .checked_sub(1)
+                .and_then(|steps| steps.checked_mul(config.dilation[dim]))
+                .map(|all| [all / 2, all - all / 2]),
+            false => Some([config.padding[dim]; 2]),
+        };
+        for side in both.into_iter().flatten() {
+            let side = isize::try_from(side).map_err(|_| {
+                Error::argument(layer, format!("there is no memory for a padding of {side}"))
+            })?;
+            sides.push(side);
         }
-    });
-    Some((sides.collect(), mode))
+        if both.is_none() {
+            let what = format!(
+                "there is no memory for a kernel of {kernel:?} with dilation {:?}",
+                config.dilation
+            );
+            return Err(Error::argument(layer, what));
+        }
+    }
+    Ok(Some((sides, mode)))
 }
 
 macro_rules! convolution {
@@ -178,7 +194,7 @@ macro_rules! convolution {
                         .bias
                         .then(|| init::default_bias(&weight))
                         .transpose()?;
-                    let around = padding(&config, kernel);
+                    let around = padding(stringify!($Name), &config, kernel)?;
                     Ok($Name {
                         weight: Parameter::new(weight)?,
                         bias: bias.map(Parameter::new).transpose()?,

@@ -94,7 +94,7 @@ macro_rules! transposed {
                         return Err(Error::argument(
                             stringify!($Name),
                             format!(
-                                "output_padding must be less than stride or dilation, got {output_padding:?} for                                  {stride:?} and {dilation:?}"
+                                "output_padding must be less than stride or dilation, got {output_padding:?} for {stride:?} and {dilation:?}"
                             ),
                         ));
                     }
@@ -129,10 +129,14 @@ macro_rules! transposed {
                 let weight = self.weight.tensor();
                 let mut options = self.options;
                 let lead = input.ndim().saturating_sub($N);
+                let less_1 = |sizes: &[usize], place: usize| {
+                    sizes.get(place).map_or(0, |size| size.saturating_sub(1))
+                };
                 for dim in 0..$N {
-                    let kernel = (weight.shape()[2 + dim] - 1) * options.dilation[dim] + 1;
-                    let steps = input.shape().get(lead + dim).map_or(0, |&size| size.saturating_sub(1));
-                    let least = (steps * options.stride[dim] + kernel).checked_sub(2 * options.padding[dim]);
+                    let taps = less_1(weight.shape(), 2 + dim).saturating_mul(options.dilation[dim]);
+                    let steps = less_1(input.shape(), lead + dim).saturating_mul(options.stride[dim]);
+                    let whole = steps.saturating_add(taps).saturating_add(1);
+                    let least = whole.checked_sub(options.padding[dim].saturating_mul(2));
                     let more = least.and_then(|least| size[dim].checked_sub(least));
                     options.output_padding[dim] = match more {
                         Some(more) if more < options.stride[dim].max(options.dilation[dim]) => more,

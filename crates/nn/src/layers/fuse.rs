@@ -42,6 +42,9 @@ pub fn fuse_conv_bn_eval(conv: &Conv2d, norm: &BatchNorm2d) -> Result<Conv2d> {
             bias = bias.add(&beta)?;
         }
         let fused = weight.mul(&factor.reshape(&[-1, 1, 1, 1])?)?;
-        conv.replaced(fused, bias)
+        conv.replaced(
+            fused.to_dtype(weight.dtype())?,
+            bias.to_dtype(weight.dtype())?,
+        )
     })
 }

@@ -71,8 +71,10 @@ macro_rules! pools {
                 let lead = input.ndim().saturating_sub($N);
                 let size = std::array::from_fn(|dim| {
                     let steps = input.shape().get(lead + dim).map_or(0, |size| size.saturating_sub(1));
-                    (steps * self.window.stride[dim] + self.window.kernel[dim])
-                        .saturating_sub(2 * self.window.padding[dim])
+                    steps
+                        .saturating_mul(self.window.stride[dim])
+                        .saturating_add(self.window.kernel[dim])
+                        .saturating_sub(self.window.padding[dim].saturating_mul(2))
                 });
                 self.forward_to(input, indices, size)
             }

@@ -98,6 +98,8 @@ enum Fill {
     Prob,
     /// `distinct`: in random order, 0.06 apart or more, none within 0.02 of a multiple of 1/2.
     Distinct,
+    /// `sorted`: rising.
+    Sorted,
     /// `spd`: symmetric, positive definite matrices.
     Spd,
     /// `int`: i64 from -5 to 5.
@@ -117,6 +119,7 @@ impl Fill {
             "unit" => Fill::Unit,
             "prob" => Fill::Prob,
             "distinct" => Fill::Distinct,
+            "sorted" => Fill::Sorted,
             "spd" => Fill::Spd,
             "int" => Fill::Int,
             "bool" => Fill::Bool,
@@ -222,6 +225,11 @@ impl Reader {
                     .zip(shifts)
                     .map(|(number, shift)| number + shift)
                     .collect()
+            }
+            Fill::Sorted => {
+                let mut numbers: Vec<f64> = (0..count).map(|_| self.smooth()).collect();
+                numbers.sort_by(f64::total_cmp);
+                numbers
             }
             Fill::Spd => {
                 let (&[.., rows, size], true) = (shape, shape.len() >= 2) else {

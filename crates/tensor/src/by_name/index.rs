@@ -87,7 +87,7 @@ rows! {
     "bincount(Tensor input, Tensor? weights=None, int minlength=0)" "input=index<4[9] minlength=6" |call| {
         call.tensor("input")?.bincount(call.maybe_tensor("weights")?, call.size("minlength")?)
     }
-    "searchsorted(Tensor sorted_sequence, Operand input, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None)" "sorted_sequence=[4] input=[3,2]" |call| {
+    "searchsorted(Tensor sorted_sequence, Operand input, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None)" "sorted_sequence=sorted[4] input=[3,2]" |call| {
         let mut sequence = call.tensor("sorted_sequence")?.clone();
         if let Some(sorter) = call.maybe_tensor("sorter")? {
             sequence = sequence.gather(-1, sorter)?;
@@ -104,7 +104,7 @@ rows! {
         };
         narrowed(call, &sequence.searchsorted(&values_like(call, &sequence)?, right)?)
     }
-    "bucketize(Operand input, Tensor boundaries, *, bool out_int32=False, bool right=False)" "input=[3,2] boundaries=[4]" |call| {
+    "bucketize(Operand input, Tensor boundaries, *, bool out_int32=False, bool right=False)" "input=[3,2] boundaries=sorted[4]" |call| {
         let boundaries = call.tensor("boundaries")?;
         narrowed(call, &values_like(call, boundaries)?.bucketize(boundaries, call.flag("right"))?)
     }

@@ -194,15 +194,11 @@ rows! {
     "nn.functional.dropout(Tensor input, float p=0.5, bool training=True)" "input=[3,4] p=0.3" |call| {
         call.tensor("input")?.dropout(call.float("p")?, call.flag("training"))
     }
-    "nn.functional.dropout1d(Tensor input, float p=0.5, bool training=True)" "input=[2,3,4] p=0.3" |call| {
-        call.tensor("input")?.feature_dropout(call.float("p")?, call.flag("training"))
-    }
+    "nn.functional.dropout1d(Tensor input, float p=0.5, bool training=True)" "input=[2,3,4] p=0.3" |call| { channels_dropped(call, 2) }
     "nn.functional.dropout2d(Tensor input, float p=0.5, bool training=True)" "input=[2,3,2,2] p=0.3" |call| {
         call.tensor("input")?.feature_dropout(call.float("p")?, call.flag("training"))
     }
-    "nn.functional.dropout3d(Tensor input, float p=0.5, bool training=True)" "input=[2,3,2,2,1] p=0.3" |call| {
-        call.tensor("input")?.feature_dropout(call.float("p")?, call.flag("training"))
-    }
+    "nn.functional.dropout3d(Tensor input, float p=0.5, bool training=True)" "input=[2,3,2,2,1] p=0.3" |call| { channels_dropped(call, 4) }
     "nn.functional.alpha_dropout(Tensor input, float p=0.5, bool training=False)" "input=[3,4] p=0.3 training=True" |call| {
         call.tensor("input")?.alpha_dropout(call.float("p")?, call.flag("training"))
     }
@@ -217,6 +213,19 @@ rows! {
         };
         let (key, value) = (call.tensor("key")?, call.tensor("value")?);
         call.tensor("query")?.scaled_dot_product_attention(key, value, options)
+    }
+}
+
+/// Dropout of channels, which come first where there are `unbatched` dimensions.
+fn channels_dropped(call: &Call<'_>, unbatched: usize) -> Result<Tensor> {
+    let (x, p, training) = (
+        call.tensor("input")?,
+        call.float("p")?,
+        call.flag("training"),
+    );
+    match x.ndim() == unbatched {
+        true => x.unsqueeze(0)?.feature_dropout(p, training)?.squeeze(0),
+        false => x.feature_dropout(p, training),
     }
 }
 

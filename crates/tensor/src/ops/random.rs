@@ -1,6 +1,6 @@
 //! Random numbers: factories, in-place fills, `dropout`. See Note [Random numbers].
 
-use fireclay_core::{DType, DeviceOrDefault, Error, Result, Shape};
+use fireclay_core::{DType, DeviceOrDefault, Error, Result, Shape, as_one_call};
 use fireclay_cpu::random;
 use fireclay_cuda::{Argument, Library};
 use smallvec::smallvec;
@@ -347,7 +347,17 @@ impl Tensor {
     /// Uniform numbers from [0, 1) in this tensor's shape, dtype and device (`torch.rand_like`).
     #[track_caller]
     pub fn rand_like(&self) -> Result<Tensor> {
-        Tensor::empty(self.shape(), self.dtype(), self.device())?.uniform_(0.0, 1.0)
+        let steps = match self.dtype() {
+            DType::BF16 => 256.0,
+            DType::F16 => 2048.0,
+            dtype => return Tensor::empty(self.shape(), dtype, self.device())?.uniform_(0.0, 1.0),
+        };
+        // Cut to what 16 bits hold everywhere below 1: rounding would give 1 itself.
+        as_one_call(|| {
+            let wide = Tensor::empty(self.shape(), DType::F32, self.device())?;
+            let cut = wide.uniform_(0.0, 1.0)?.mul(steps)?.floor()?.div(steps)?;
+            cut.to_dtype(self.dtype())
+        })
     }
 
     /// Normal numbers in this tensor's shape, dtype and device (`torch.randn_like`).

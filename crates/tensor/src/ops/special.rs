@@ -99,38 +99,48 @@ in_place! {
     Xlogy => xlogy_(other);
 }
 
-/// The derivative of [`Digamma`], which has none itself: in no table, as only gradients use it.
-#[derive(Clone, Copy, Debug)]
-struct Trigamma;
+/// A derivative of [`Digamma`]: in no table, as only gradients use it.
+macro_rules! polygamma {
+    ($Name:ident, $function:ident, $saves:expr, |$x:ident, $g:ident| $grad:expr) => {
+        #[derive(Clone, Copy, Debug)]
+        struct $Name;
 
-impl Pointwise<1> for Trigamma {
-    #[inline(always)]
-    fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
-        [math::trigamma(x)]
-    }
+        impl Pointwise<1> for $Name {
+            #[inline(always)]
+            fn eval<A: Arith>(&self, [x]: [A; 1]) -> [A; 1] {
+                [math::$function(x)]
+            }
+        }
+
+        impl Function for $Name {
+            fn name(&self) -> &'static str {
+                stringify!($function)
+            }
+            fn arity(&self) -> usize {
+                1
+            }
+            fn kernel(&self) -> &Kernel {
+                static KERNEL: OnceLock<Kernel> = OnceLock::new();
+                KERNEL.get_or_init(|| Kernel::new($Name))
+            }
+            fn typing(&self) -> Typing {
+                Typing::Float
+            }
+            fn saves(&self) -> Saves {
+                $saves
+            }
+            fn grad(&self, inputs: &[Formula], _: &Formula, $g: &Formula) -> GradFormulas {
+                let $x = &inputs[0];
+                let grad: Option<Formula> = $grad;
+                smallvec![grad]
+            }
+            fn differentiable(&self) -> bool {
+                $saves != Saves::NONE
+            }
+        }
+    };
 }
 
-impl Function for Trigamma {
-    fn name(&self) -> &'static str {
-        "trigamma"
-    }
-    fn arity(&self) -> usize {
-        1
-    }
-    fn kernel(&self) -> &Kernel {
-        static KERNEL: OnceLock<Kernel> = OnceLock::new();
-        KERNEL.get_or_init(|| Kernel::new(Trigamma))
-    }
-    fn typing(&self) -> Typing {
-        Typing::Float
-    }
-    fn saves(&self) -> Saves {
-        Saves::NONE
-    }
-    fn grad(&self, _: &[Formula], _: &Formula, _: &Formula) -> GradFormulas {
-        smallvec![None]
-    }
-    fn differentiable(&self) -> bool {
-        false
-    }
-}
+polygamma! { Trigamma, trigamma, Saves::INPUTS, |x, g| Some(g * Formula::apply(&Tetragamma, smallvec![x.clone()])) }
+// A third derivative of `digamma` has no use that is known.
+polygamma! { Tetragamma, tetragamma, Saves::NONE, |_x, _g| None }

@@ -1,8 +1,8 @@
 //! Samples of losses that are made of other ops.
 
 use fireclay_tensor::{
-    CrossEntropy, Ctc, GaussianNll, KlDivReduction, MultiMargin, PoissonNll, Reduction, Tensor,
-    TripletMargin,
+    CrossEntropy, Ctc, DType, Device, GaussianNll, KlDivReduction, MultiMargin, PoissonNll,
+    Reduction, Tensor, TripletMargin,
 };
 
 use super::List;
@@ -30,7 +30,7 @@ fn signs(list: &mut List, count: usize) -> Tensor {
 }
 
 fn distances(list: &mut List, reduction: Reduction) {
-    let zero = Tensor::full(&[3, 4], 0.0f64, "cpu").expect("a matrix of zeros");
+    let zero = Tensor::full_of(&[3, 4], 0.0, DType::F64, Device::Cpu).expect("zeros");
     let x = list.draw.tensor(&[3, 4], -2.0, 2.0, &[-0.7, 0.0, 0.7]);
     let weight = list.draw.tensor(&[3, 4], 0.5, 2.0, &[]);
     let inputs = vec![x.clone(), zero.clone()];
