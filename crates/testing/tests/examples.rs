@@ -133,10 +133,6 @@ fn differentiated() -> impl Iterator<Item = Example> {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "how many there were, shown when it is asked for"
-)]
 fn backward_is_the_derivative() {
     let (mut failures, mut count) = (Vec::new(), 0);
     for example in differentiated() {
@@ -151,10 +147,6 @@ fn backward_is_the_derivative() {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "how many there were, shown when it is asked for"
-)]
 fn backward_of_backward_is_the_second_derivative() {
     let (mut failures, mut count, mut once) = (Vec::new(), 0, Vec::new());
     for example in differentiated() {
