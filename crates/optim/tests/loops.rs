@@ -117,13 +117,13 @@ fn a_scaled_loop_learns_what_a_plain_one_does() {
         scaler.scale(&part).unwrap().backward().unwrap();
         if accumulate.count() {
             scaler.unscale_(&optimizer).unwrap();
-            clip_grad_norm_with(&[scaled.clone()], clip).unwrap();
+            clip_grad_norm_with(std::slice::from_ref(&scaled), clip).unwrap();
             assert!(scaler.step(&mut optimizer).unwrap());
             scaler.update().unwrap();
             optimizer.zero_grad();
         }
         if other.backward(&loss(&plain, batch, 4).unwrap()).unwrap() {
-            clip_grad_norm_with(&[plain.clone()], clip).unwrap();
+            clip_grad_norm_with(std::slice::from_ref(&plain), clip).unwrap();
             expected.step().unwrap();
             expected.zero_grad();
         }
