@@ -108,7 +108,7 @@ names! {
     "Creation and state", Common: ["Tensor.new_zeros" "Tensor.new_full" "bernoulli" "multinomial" "normal" "tril_indices"] {
         "get_rng_state" => fireclay_tensor::Generator,
         "set_rng_state" => fireclay_tensor::Generator,
-        "fork_rng" => fireclay_tensor::Generator,
+        "fork_rng" => fireclay_tensor::fork_rng,
     } (
         "as_tensor" => "Tensor::from_slice",
         "new_tensor" => "Tensor::from_bytes",

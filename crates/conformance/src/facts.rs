@@ -3,7 +3,8 @@
 use fireclay_tensor::device::default_device;
 use fireclay_tensor::ops::{Entry, Value};
 use fireclay_tensor::{
-    Autocast, Backpropagation, DType, Device, Result, Tensor, dispatch, grad_with, manual_seed,
+    Autocast, Backpropagation, DType, Device, Result, Tensor, dispatch, fork_rng, grad_with,
+    manual_seed,
 };
 
 /// What is true of an op.
@@ -58,12 +59,15 @@ impl Facts {
                 false => Vec::new(),
             };
             facts.dtypes.push((device, dtypes));
-            manual_seed(0);
-            let [first, second] = [0; 2].map(|_| run(entry, device, DType::F32, 0));
-            manual_seed(0);
-            let again = run(entry, device, DType::F32, 0)?;
+            let [first, second, again] = fork_rng(|| {
+                let run = |seed: Option<u64>| {
+                    seed.into_iter().for_each(manual_seed);
+                    run(entry, device, DType::F32, 0)
+                };
+                [run(Some(0)), run(None), run(Some(0))]
+            });
             facts.random |= first.as_ref().ok() != second.as_ref().ok();
-            facts.deterministic &= first? == again;
+            facts.deterministic &= first? == again?;
         }
         (facts.differentiable, facts.twice_differentiable) = differentiable(entry)?;
         Ok(facts)
@@ -120,12 +124,11 @@ fn differentiable(entry: &Entry) -> Result<(bool, bool)> {
     Ok((grads.iter().any(Option::is_some), twice))
 }
 
-/// Makes leaves of the floating tensors in `value`.
-pub(crate) fn require_grad(
-    value: &mut Value,
-    copied: bool,
-    leaves: &mut Vec<Tensor>,
-) -> Result<()> {
+/// Makes leaves of the floating tensors in `value` and adds them to `leaves`; with `copied`, copies of them take their places.
+///
+/// # Errors
+/// Those of a copy.
+pub fn require_grad(value: &mut Value, copied: bool, leaves: &mut Vec<Tensor>) -> Result<()> {
     match value {
         Value::Tensor(tensor) if tensor.dtype().is_floating_point() => {
             tensor.requires_grad_(true)?;

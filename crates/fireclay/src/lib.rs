@@ -137,7 +137,7 @@ pub use fireclay_tensor::{
     InterpolateTo, IntoDevice, KlDivReduction, Layout, LinearEpilogue, MemoryFormat, MultiMargin,
     NewDim, Operand, Origin, Pad, PoissonNll, Pool, Pool2d, Reduction, Result, RngState, Scalar,
     ScatterReduce, Shape, StateDict, Tensor, ThreadDevices, TripletMargin, Unique, UniqueOptions,
-    default_generator, dispatch, enable_grad, function, get_default_device,
+    default_generator, dispatch, enable_grad, fork_rng, function, get_default_device,
     get_float32_matmul_precision, grad, grad_with, inference_mode, is_grad_enabled,
     is_inference_mode, manual_seed, no_grad, op, set_float32_matmul_precision, set_grad_enabled,
 };

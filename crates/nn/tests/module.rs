@@ -5,7 +5,7 @@ use fireclay_nn::{
     LinearConfig, Mode, Module, ModuleExt, ModuleFields, Parameter, ReLU, Sequential, sequential,
     strip_prefix,
 };
-use fireclay_tensor::{DType, Error, Result, Tensor, manual_seed, no_grad};
+use fireclay_tensor::{DType, Error, Result, Tensor, fork_rng, manual_seed, no_grad};
 
 #[derive(Module)]
 struct Net {
@@ -125,12 +125,12 @@ fn the_mode_reaches_everything() {
     assert!(net.mode.is_training());
     net.body[0].norm.forward(&ones).unwrap();
     assert_eq!(count(&net), 1.0);
-    manual_seed(3);
-    let dropped = dropout
-        .forward(&Tensor::ones(&[1000], "cpu").unwrap())
-        .unwrap()
-        .to_vec::<f32>()
-        .unwrap();
+    let ones = Tensor::ones(&[1000], "cpu").unwrap();
+    let dropped = fork_rng(|| {
+        manual_seed(3);
+        dropout.forward(&ones)
+    });
+    let dropped = dropped.unwrap().to_vec::<f32>().unwrap();
     let kept = dropped.iter().filter(|&&x| x == 2.0).count();
     assert!((400..600).contains(&kept), "{kept}");
     assert!(dropped.iter().all(|&x| x == 0.0 || x == 2.0));
@@ -336,38 +336,40 @@ fn sequential_takes_boxes_and_nests() {
 
 #[test]
 fn default_weights_are_pytorchs() -> Result<()> {
-    manual_seed(0);
-    let bounds = |tensor: Tensor| -> Result<(f64, f64)> {
-        Ok((
-            tensor.amin(&[], false)?.item()?,
-            tensor.amax(&[], false)?.item()?,
-        ))
-    };
-    let linear = Linear::new(100, 400)?;
-    let conv = Conv2d::new(4, 400, 5)?;
-    for parameter in linear.parameters().into_iter().chain(conv.parameters()) {
-        let (low, high) = bounds(parameter.tensor())?;
+    fork_rng(|| {
+        manual_seed(0);
+        let bounds = |tensor: Tensor| -> Result<(f64, f64)> {
+            Ok((
+                tensor.amin(&[], false)?.item()?,
+                tensor.amax(&[], false)?.item()?,
+            ))
+        };
+        let linear = Linear::new(100, 400)?;
+        let conv = Conv2d::new(4, 400, 5)?;
+        for parameter in linear.parameters().into_iter().chain(conv.parameters()) {
+            let (low, high) = bounds(parameter.tensor())?;
+            assert!(
+                (-0.1001..-0.095).contains(&low) && (0.095..0.1001).contains(&high),
+                "{parameter:?}: {low} to {high}"
+            );
+        }
+        let table = Embedding::with(
+            500,
+            20,
+            EmbeddingConfig {
+                padding_idx: Some(3),
+                ..Default::default()
+            },
+        )?;
+        let rows = table.weight.tensor();
+        assert_eq!(rows.narrow(0, 3, 1)?.to_vec::<f32>()?, [0.0; 20]);
+        let (std, mean) = (rows.std(&[], 1.0, false)?.item()?, rows.mean_all()?.item()?);
         assert!(
-            (-0.1001..-0.095).contains(&low) && (0.095..0.1001).contains(&high),
-            "{parameter:?}: {low} to {high}"
+            (std - 1.0).abs() < 0.03 && mean.abs() < 0.03,
+            "{mean} {std}"
         );
-    }
-    let table = Embedding::with(
-        500,
-        20,
-        EmbeddingConfig {
-            padding_idx: Some(3),
-            ..Default::default()
-        },
-    )?;
-    let rows = table.weight.tensor();
-    assert_eq!(rows.narrow(0, 3, 1)?.to_vec::<f32>()?, [0.0; 20]);
-    let (std, mean) = (rows.std(&[], 1.0, false)?.item()?, rows.mean_all()?.item()?);
-    assert!(
-        (std - 1.0).abs() < 0.03 && mean.abs() < 0.03,
-        "{mean} {std}"
-    );
-    Ok(())
+        Ok(())
+    })
 }
 
 #[test]

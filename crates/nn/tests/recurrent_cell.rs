@@ -4,7 +4,7 @@ use fireclay_nn::{
     GRUCell, LSTMCell, ModuleExt, ModuleFields, RNNCell, RNNCellConfig, RNNNonlinearity,
     RecurrentCellConfig,
 };
-use fireclay_tensor::{DType, Error, Result, Tensor, manual_seed};
+use fireclay_tensor::{DType, Error, Result, Tensor, fork_rng, manual_seed};
 
 fn randn(shape: &[usize]) -> Tensor {
     Tensor::randn(shape, "cpu").unwrap()
@@ -24,7 +24,6 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
 
 #[test]
 fn parameters_have_pytorchs_names_shapes_and_spread() {
-    manual_seed(4);
     let check = |cell: &dyn ModuleFields, gates: usize| {
         let named = cell.named_parameters();
         let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
@@ -40,9 +39,12 @@ fn parameters_have_pytorchs_names_shapes_and_spread() {
             assert!(most <= 0.125 && most > 0.1, "{name}: up to {most}");
         }
     };
-    check(&RNNCell::new(5, 64).unwrap(), 1);
-    check(&GRUCell::new(5, 64).unwrap(), 3);
-    check(&LSTMCell::new(5, 64).unwrap(), 4);
+    fork_rng(|| {
+        manual_seed(4);
+        check(&RNNCell::new(5, 64).unwrap(), 1);
+        check(&GRUCell::new(5, 64).unwrap(), 3);
+        check(&LSTMCell::new(5, 64).unwrap(), 4);
+    });
     let config = RecurrentCellConfig {
         bias: false,
         dtype: DType::F64,
@@ -56,7 +58,6 @@ fn parameters_have_pytorchs_names_shapes_and_spread() {
 
 #[test]
 fn a_row_alone_and_a_state_that_is_absent() {
-    manual_seed(5);
     let (x, h, c) = (randn(&[2, 4]), randn(&[2, 3]), randn(&[2, 3]));
     let zeros = Tensor::zeros(&[2, 3], "cpu").unwrap();
     let row = |tensor: &Tensor| tensor.select(0, 1).unwrap();
@@ -103,9 +104,10 @@ fn a_row_alone_and_a_state_that_is_absent() {
 #[test]
 fn steps_learn() {
     // Whether the first of four numbers was positive: to be kept over three steps.
-    manual_seed(6);
-    let cell = LSTMCell::new(1, 8).unwrap();
-    let inputs = randn(&[64, 4]);
+    let (cell, inputs) = fork_rng(|| {
+        manual_seed(6);
+        (LSTMCell::new(1, 8).unwrap(), randn(&[64, 4]))
+    });
     let target = inputs.narrow(1, 0, 1).unwrap().gt(0.0).unwrap();
     let target = target.to_dtype(DType::F32).unwrap();
     let loss = || -> Result<Tensor> {

@@ -31,7 +31,7 @@ pub use fireclay_core::{as_one_call, call_site, called_from};
 pub use fireclay_cuda::Purpose;
 pub use formula::Formula;
 pub use function::{Arg, Function, Typing, update};
-pub use generator::{Generator, RngState, default_generator, manual_seed};
+pub use generator::{Generator, RngState, default_generator, fork_rng, manual_seed};
 pub use op::{Autocast, Grads, KernelInputs, Meta, Op, OutputMeta, OutputMetas, Outputs, Saves};
 pub use ops::{
     attention::Attention,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fireclay_cpu::gemm::{GemmShape, MatrixStrides};
 use fireclay_nn::{GRUCell, LSTMCell, ModuleExt};
 use fireclay_tensor::ops::matmul::plan;
-use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor, manual_seed};
+use fireclay_tensor::{DType, Device, Error, Formula, Result, Tensor, fork_rng, manual_seed};
 use fireclay_testing::agreement::check;
 use fireclay_testing::compare::{same_bits, same_numbers};
 use fireclay_testing::devices::{moved, virtual_cuda};
@@ -275,7 +275,6 @@ fn sums_of_formulas_give_the_bits_of_the_host() {
 #[test]
 fn recurrent_cells_run_on_a_device() {
     let device = virtual_cuda();
-    manual_seed(31);
     let (lstm, gru) = (LSTMCell::new(5, 7).unwrap(), GRUCell::new(7, 3).unwrap());
     let x = Tensor::randn(&[4, 5], "cpu").unwrap();
     let run = |x: &Tensor| -> Result<Vec<Tensor>> {
@@ -373,10 +372,13 @@ fn random_numbers_are_those_of_the_host() {
         ("none", |device| Tensor::randn(&[0, 3], device)),
     ];
     for (name, make) in makes {
-        fireclay_tensor::manual_seed(77);
-        let want = make(Device::Cpu).unwrap();
-        fireclay_tensor::manual_seed(77);
-        let got = make(device).unwrap();
+        let seeded = |device| {
+            fork_rng(|| {
+                manual_seed(77);
+                make(device).unwrap()
+            })
+        };
+        let (want, got) = (seeded(Device::Cpu), seeded(device));
         assert_eq!(got.device(), device, "{name}");
         assert!(same_bits(&got.cpu().unwrap(), &want), "{name}");
     }

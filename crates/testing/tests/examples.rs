@@ -1,7 +1,7 @@
 //! The examples of the table of ops: derivatives in f64, and the same answers on a device.
 
 use fireclay_tensor::ops::{Entry, Family, Value, entries};
-use fireclay_tensor::{DType, Device, Result, Tensor, manual_seed};
+use fireclay_tensor::{DType, Device, Result, Tensor, fork_rng, manual_seed};
 use fireclay_testing::compare::{Tolerance, matches};
 use fireclay_testing::devices::virtual_cuda;
 use fireclay_testing::gradcheck::{gradcheck, gradgradcheck};
@@ -81,8 +81,10 @@ impl Example {
             }
             arguments.push((*name, value));
         }
-        manual_seed(3);
-        self.entry.call(&arguments)
+        fork_rng(|| {
+            manual_seed(3);
+            self.entry.call(&arguments)
+        })
     }
 
     /// The sum of all smooth outputs, each weighted: what is differentiated.

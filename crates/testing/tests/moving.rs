@@ -3,7 +3,7 @@
 use fireclay_nn::{BatchNorm1d, Linear, Module, ModuleExt};
 use fireclay_optim::{Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use fireclay_tensor::{
-    CrossEntropy, DType, Device, Error, Formula, Result, Tensor, manual_seed, no_grad,
+    CrossEntropy, DType, Device, Error, Formula, Result, Tensor, fork_rng, manual_seed, no_grad,
 };
 use fireclay_testing::devices::virtual_cuda;
 
@@ -33,12 +33,14 @@ struct Net {
 
 impl Net {
     fn new() -> Net {
-        manual_seed(11);
-        Net {
-            hidden: Linear::new(6, 5).unwrap(),
-            norm: BatchNorm1d::new(5).unwrap(),
-            output: Linear::new(5, 3).unwrap(),
-        }
+        fork_rng(|| {
+            manual_seed(11);
+            Net {
+                hidden: Linear::new(6, 5).unwrap(),
+                norm: BatchNorm1d::new(5).unwrap(),
+                output: Linear::new(5, 3).unwrap(),
+            }
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use fireclay_nn::rnn::{
 };
 use fireclay_nn::{LSTM, LSTMConfig, Linear, Module, ModuleExt};
 use fireclay_tensor::{
-    Backpropagation, Tensor, checkpoint, default_generator, grad, grad_with, manual_seed,
+    Backpropagation, Tensor, checkpoint, default_generator, fork_rng, grad, grad_with, manual_seed,
 };
 
 fn bits(tensor: &Tensor) -> Vec<u8> {
@@ -21,12 +21,8 @@ fn rows(length: usize, seed: usize) -> Tensor {
     Tensor::from_slice(&numbers, &[length, 3], "cpu").unwrap()
 }
 
-/// One case that draws random numbers holds the generator.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 #[test]
 fn a_checkpoint_has_the_bits_of_the_plain_function() {
-    let _alone = GENERATOR.lock().unwrap();
     let inner = std::sync::Arc::new(Linear::new(3, 3).unwrap());
     let x = rows(4, 0).requires_grad_(true).unwrap();
     let layers = inner.clone();
@@ -34,8 +30,7 @@ fn a_checkpoint_has_the_bits_of_the_plain_function() {
         let y = layers.forward(&inputs[0])?.tanh()?.dropout(0.5, true)?;
         Ok(vec![y.mul(&inputs[0])?, y])
     };
-    let mut seen: Vec<Vec<Vec<u8>>> = Vec::new();
-    for kind in 0..3 {
+    let run = |kind| {
         manual_seed(3);
         x.zero_grad();
         inner.zero_grad();
@@ -55,8 +50,9 @@ fn a_checkpoint_has_the_bits_of_the_plain_function() {
         for parameter in inner.parameters() {
             all.push(bits(&parameter.grad().unwrap()));
         }
-        seen.push(all);
-    }
+        all
+    };
+    let seen = fork_rng(|| [0, 1, 2].map(run));
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[0], seen[2]);
 }
@@ -195,7 +191,6 @@ fn peak(depth: usize, checkpointed: bool) -> u64 {
 
 #[test]
 fn a_checkpoint_frees_what_lies_inside() {
-    let _alone = GENERATOR.lock().unwrap();
     let (plain, checkpointed) = (peak(8, false), peak(8, true));
     // Plain: 64 results of 16 KiB. Checkpointed: 8 between the parts, and the 8 of one part.
     assert!(plain >= 64 * 16384, "{plain}");

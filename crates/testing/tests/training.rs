@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use fireclay_cuda::Launches;
 use fireclay_nn::{Linear, Module, ModuleExt};
 use fireclay_optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
-use fireclay_tensor::{CrossEntropy, Device, Result, Tensor, manual_seed};
+use fireclay_tensor::{CrossEntropy, Device, Result, Tensor, fork_rng, manual_seed};
 use fireclay_testing::compare::same_bits;
 use fireclay_testing::devices::{machine, virtual_cuda};
 use virtual_gpu::machine::Counters;
@@ -29,20 +29,24 @@ impl Module for Net {
 
 impl Net {
     fn new(device: Device) -> Net {
-        manual_seed(5);
-        let net = Net {
-            hidden: Linear::new(64, 48).unwrap(),
-            output: Linear::new(48, 10).unwrap(),
-        };
+        let net = fork_rng(|| {
+            manual_seed(5);
+            Net {
+                hidden: Linear::new(64, 48).unwrap(),
+                output: Linear::new(48, 10).unwrap(),
+            }
+        });
         net.to(device).unwrap();
         net
     }
 }
 
 fn batch(device: Device, number: u64) -> (Tensor, Tensor) {
-    manual_seed(100 + number);
-    let x = Tensor::rand(&[BATCH, 64], "cpu").unwrap();
-    let classes = Tensor::randint(0, 10, &[BATCH], "cpu").unwrap();
+    let (x, classes) = fork_rng(|| {
+        manual_seed(100 + number);
+        let x = Tensor::rand(&[BATCH, 64], "cpu").unwrap();
+        (x, Tensor::randint(0, 10, &[BATCH], "cpu").unwrap())
+    });
     (x.to(device).unwrap(), classes.to(device).unwrap())
 }
 

@@ -20,7 +20,7 @@ use super::engine;
 use super::mode::{enable_grad, is_grad_enabled};
 use super::node::{Backward, Edge, Node, Saved, SavedTensors, TensorFacts, next_sequence};
 use super::record::check_not_inference;
-use crate::generator::default_generator;
+use crate::generator::{default_generator, fork_rng};
 use crate::op::{Grads, Meta, Op, OutputMetas, Saves};
 use crate::tensor::Tensor;
 
@@ -58,15 +58,6 @@ struct Checkpoint {
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint").finish_non_exhaustive()
-    }
-}
-
-/// Sets the default generator back when dropped, also when the function panics.
-struct RestoreRandom(RngState);
-
-impl Drop for RestoreRandom {
-    fn drop(&mut self) {
-        default_generator().set_state(self.0);
     }
 }
 
@@ -146,10 +137,10 @@ impl Op for Checkpoint {
 impl Checkpoint {
     /// Runs the function as in the forward pass.
     fn again(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let generator = default_generator();
-        let _restore = RestoreRandom(generator.state());
-        generator.set_state(self.random);
-        enable_grad(|| (self.function)(inputs))
+        fork_rng(|| {
+            default_generator().set_state(self.random);
+            enable_grad(|| (self.function)(inputs))
+        })
     }
 
     fn check_same(&self, context: &Backward<'_>, outputs: &[Tensor]) -> Result<()> {
@@ -259,7 +250,8 @@ fn captured(outputs: &[Tensor], inputs: &[&Tensor], start: u64) -> Vec<Edge> {
 /// (`create_graph`) works. While autograd doesn't record, the function just runs.
 ///
 /// What the function does besides is done twice: batch norm inside updates its running statistics again. It must do the same each
-/// time. Threads that draw random numbers while another one runs a function again take from the same generator.
+/// time. It draws from the calling thread's [fork](crate::fork_rng) of the generator then: no other thread sees that, and threads
+/// that the function itself starts draw other numbers than before.
 ///
 /// ```
 /// use fireclay_tensor::{Tensor, checkpoint};

@@ -1,6 +1,8 @@
 //! Samples of matrix products, layers and losses.
 
-use fireclay_tensor::{Activation, BatchNorm, CrossEntropy, LinearEpilogue, Reduction, Tensor};
+use fireclay_tensor::{
+    Activation, BatchNorm, CrossEntropy, LinearEpilogue, Reduction, Tensor, fork_rng, manual_seed,
+};
 
 use super::List;
 
@@ -118,8 +120,10 @@ fn sums_with_products(list: &mut List) {
 fn norms(list: &mut List) {
     let x = list.plain(&[2, 2, 4, 3]);
     list.add("dropout", vec![x], |x| {
-        fireclay_tensor::manual_seed(3);
-        x[0].dropout(0.4, true)
+        fork_rng(|| {
+            manual_seed(3);
+            x[0].dropout(0.4, true)
+        })
     });
     let (x, weight, bias) = (
         list.plain(&[4, 2, 3]),
