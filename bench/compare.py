@@ -6,11 +6,13 @@ Both print one JSON object a line: {"workload": name, "ms": median, ...}; ours m
 first changes from round to round, so that a machine that slows down or warms up treats both alike. A figure is
 the median over the rounds; a ratio below 1 means that Fireclay is faster.
 
-Usage: python bench/compare.py [--only PREFIX] [--threads N] [--rounds N] [--markdown FILE] [--check]
-It runs under a Python that has torch, or `--torch` says how to run the PyTorch side.
+Usage: python bench/compare.py [--ops] [--only PREFIX] [--threads N] [--rounds N] [--markdown FILE] [--check]
+It runs under a Python that has torch, or `--torch` says how to run the PyTorch side. `--ops` measures every op of the table,
+bench/op_loads.txt, and puts the rows that have a ratio in its order, the worst first.
 """
 import argparse
 import datetime
+import fnmatch
 import json
 import os
 import pathlib
@@ -20,18 +22,24 @@ import statistics
 import subprocess
 import sys
 
-# The most that ours may take, as a fraction of PyTorch's time; the first prefix that fits counts.
+# The most that ours may take, as a fraction of PyTorch's time; the first pattern that fits counts.
 TARGETS = {
     "overhead/add_1": 0.3,
     "matmul/f32_1024": 1.6,
     "matmul/f32_2048": 1.6,
-    "pointwise/fused_chain": 0.25,
-    "pointwise/": 0.7,
-    "reduce/sum": 1.2,
-    "reduce/softmax": 1.2,
-    "train/tiny": 0.3,
-    "train/mlp": 1.2,
-    "train/cnn": 1.6,
+    "pointwise/fused_chain*": 0.25,
+    "pointwise/*": 0.7,
+    "reduce/sum*": 1.2,
+    "reduce/softmax*": 1.2,
+    "train/tiny*": 0.3,
+    "train/mlp*": 1.2,
+    "train/cnn*": 1.6,
+    # Sorts and scans, then what chooses and writes by places, then norms, then losses.
+    **dict.fromkeys(("op/sort*", "op/argsort*", "op/topk*", "op/cum*"), 1.5),
+    **dict.fromkeys(("op/gather*", "op/take*", "op/*index*", "op/*scatter*", "op/*masked*", "op/*embedding*"), 1.5),
+    **dict.fromkeys(("op/*norm*",), 1.5),
+    **dict.fromkeys(("op/*loss*", "op/*cross_entropy*", "op/*kl_div*"), 1.5),
+    "op/*": 3,
 }
 
 
@@ -39,6 +47,7 @@ def main():
     args = parse_arguments()
     commands = {"fireclay": shlex.split(args.ours), "torch": shlex.split(args.torch)}
     for command in commands.values():
+        command += ["--seconds", str(args.seconds)] if args.seconds else []
         command += ["--only", args.only] if args.only else []
         command += ["--threads", str(args.threads)] if args.threads else []
     results = {"fireclay": [], "torch": []}
@@ -47,6 +56,8 @@ def main():
             print(f"round {number + 1} of {args.rounds}: {side}", file=sys.stderr, flush=True)
             results[side].append(run(commands[side]))
     rows = join(results["fireclay"], results["torch"])
+    if args.ops:
+        rows.sort(key=lambda row: -(row["ratio"] or 0))
     if not rows:
         sys.exit(f"compare: no workload starts with {args.only!r}")
     print(table(rows))
@@ -59,18 +70,25 @@ def main():
 
 def parse_arguments():
     here = pathlib.Path(__file__).resolve().parent
-    torch = shlex.join([sys.executable, str(here / "torch_workloads.py")])
+    ours = "target/release/fireclay bench"
+    loads = here / "op_loads.txt"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ours", default="target/release/fireclay bench", help="command of our side (%(default)s)")
-    parser.add_argument("--torch", default=torch, help="command of PyTorch's side (torch_workloads.py under this Python)")
+    parser.add_argument("--ours", help=f"command of our side ({ours})")
+    parser.add_argument("--torch", help="command of PyTorch's side (torch_workloads.py, or torch_ops.py, under this Python)")
+    parser.add_argument("--ops", action="store_true", help="measure every op of the table, the worst first")
     parser.add_argument("--only", default="", metavar="PREFIX", help="workloads whose name starts so")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of both sides (all cores)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="budget a workload (1.5; with --ops 0.2)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each side (%(default)s)")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there as Markdown, with date and machine")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {args.rounds}")
+    args.ours = args.ours or ours + (f" --ops {shlex.quote(str(loads))}" if args.ops else "")
+    side = here / ("torch_ops.py" if args.ops else "torch_workloads.py")
+    args.torch = args.torch or shlex.join([sys.executable, str(side)])
+    args.seconds = args.seconds or (0.2 if args.ops else None)
     return args
 
 
@@ -103,7 +121,7 @@ def join(ours, torch):
     for name in names:
         ours_ms, torch_ms = median_ms(ours, name), median_ms(torch, name)
         ratio = ours_ms / torch_ms if ours_ms and torch_ms else None
-        target = next((limit for prefix, limit in TARGETS.items() if name.startswith(prefix)), None)
+        target = next((limit for pattern, limit in TARGETS.items() if fnmatch.fnmatchcase(name, pattern)), None)
         reason = next((results[name]["not_yet"] for results in ours if "not_yet" in results.get(name, {})), None)
         if ours_ms is None:
             verdict = f"not yet: {reason}" if reason else "not run by ours"

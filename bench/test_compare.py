@@ -15,7 +15,7 @@ def printing(*rows):
     """A command that prints the rows whose workload starts with its --only, as both sides do."""
     code = (
         "import argparse, json; p = argparse.ArgumentParser(); p.add_argument('--only', default='');"
-        "p.add_argument('--threads', type=int); a = p.parse_args();"
+        "p.add_argument('--threads', type=int); p.add_argument('--seconds'); a = p.parse_args();"
         f"[print(json.dumps(r)) for r in {list(rows)!r} if r['workload'].startswith(a.only)]"
     )
     return shlex.join([sys.executable, "-c", code])
@@ -53,6 +53,14 @@ class Compare(unittest.TestCase):
         self.assertEqual(rows["reduce/sort_1e6"], ["-", "50.00", "not", "yet:", "sort", "comes", "later"])
         self.assertEqual(rows["nn/new"], ["-", "5.000", "not", "run", "by", "ours"])
         self.assertEqual(rows["extra/own"], ["1.000", "-", "not", "run", "by", "PyTorch"])
+
+    def test_ops_are_judged_by_their_kind_and_the_worst_is_first(self):
+        ours = printing({"workload": "op/neg", "ms": 4}, {"workload": "op/nn.functional.nll_loss/backward", "ms": 6}, {"workload": "op/sort", "ms": 7})
+        torch = printing({"workload": "op/neg", "ms": 2}, {"workload": "op/nn.functional.nll_loss/backward", "ms": 4}, {"workload": "op/sort", "ms": 2})
+        rows = [line.split() for line in compare("--ops", ours=ours, torch=torch).stdout.splitlines()]
+        self.assertEqual(rows[1], ["op/sort", "7.000", "2.000", "3.50", "1.5", "MISSED"])
+        self.assertEqual(rows[2], ["op/neg", "4.000", "2.000", "2.00", "3", "met"])
+        self.assertEqual(rows[3][3:], ["1.50", "1.5", "met"])
 
     def test_the_sides_take_turns_in_being_first(self):
         order = [line.split()[-1] for line in compare("--rounds", "3").stderr.splitlines()]

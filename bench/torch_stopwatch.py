@@ -6,11 +6,11 @@ import time
 
 import torch
 
-# On a device a run has as many calls as take this long, so that the wait at its end is a small part of it; at most so many.
-DEVICE_RUN, DEVICE_CALLS = 0.005, 1000
+# Seconds that a run on a device takes at least, so that the wait at its end is a small part of it; the most calls of a run made longer.
+DEVICE_RUN, MOST_CALLS = 0.005, 1000
 
 
-def arguments(description, *more):
+def arguments(description, *more, **values):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="PREFIX", help="workloads whose name starts so")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads (all cores)")
@@ -18,6 +18,8 @@ def arguments(description, *more):
     parser.add_argument("--device", default="cpu", help="where tensors and modules are made")
     for flag in more:
         parser.add_argument(flag, action="store_true")
+    for flag, default in values.items():
+        parser.add_argument("--" + flag, default=default, help="(%(default)s)")
     args = parser.parse_args()
     torch.set_default_device(args.device)
     # Both sides compute with f32 where f32 is said.
@@ -29,9 +31,11 @@ def arguments(description, *more):
     return args
 
 
-def stopwatch(args):
-    """A function that measures a call and prints the line of its workload."""
+def stopwatch(args, shortest_run=0):
+    """A function that measures a call and prints the line of its workload; runs take at least `shortest_run` seconds."""
     on_device = torch.device(args.device).type != "cpu"
+    if on_device:
+        shortest_run = max(shortest_run, DEVICE_RUN)
 
     def wait():
         # Until the device has done all of its work: only then the clock says something.
@@ -51,9 +55,9 @@ def stopwatch(args):
         fn()
         fn()
         wait()
-        if on_device:
-            longer = max(DEVICE_RUN / max(run(fn, inner), 1e-9), 1)
-            inner = min(max(int(inner * longer), 1), DEVICE_CALLS)
+        if shortest_run:
+            longer = max(shortest_run / max(run(fn, inner), 1e-9), 1)
+            inner = min(max(int(inner * longer), 1), MOST_CALLS)
         times, start = [], time.perf_counter()
         while (time.perf_counter() - start < args.seconds or len(times) < 5) and len(times) < 400:
             times.append(run(fn, inner) * 1e3 / inner)

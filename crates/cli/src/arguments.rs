@@ -228,6 +228,11 @@ fn bench() -> Command {
                 .long("small")
                 .action(ArgAction::SetTrue)
                 .help("Small sizes for the workloads of bench/torch_gpu_workloads.py, to try them out"),
+            Arg::new("ops")
+                .long("ops")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Measures the ops of this file instead, as bench/op_loads.txt, which bench/torch_ops.py measures too"),
             threads_flag(),
             Arg::new("seconds")
                 .long("seconds")

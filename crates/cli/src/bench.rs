@@ -1,11 +1,14 @@
 //! `fireclay bench`: the workloads of `bench/torch_workloads.py`, under the same names, in the same shapes, measured by the
-//! same rule, so that lines of the two can be compared.
+//! same rule, so that lines of the two can be compared; and the loads of the table of ops, which `bench/torch_ops.py` reads too.
 
 mod device_loads;
 mod models;
 mod network_loads;
 mod op_loads;
 mod stopwatch;
+mod table_loads;
+
+use std::path::PathBuf;
 
 use clap::ArgMatches;
 use fireclay::Device;
@@ -25,6 +28,8 @@ pub(crate) struct Request {
     threads: Option<usize>,
     seconds: f64,
     list: bool,
+    /// The file of the loads of the table of ops, which are measured then, and nothing else.
+    ops: Option<PathBuf>,
 }
 
 impl Request {
@@ -38,6 +43,7 @@ impl Request {
             threads: optional(matches, "threads"),
             seconds: given(matches, "seconds"),
             list: matches.get_flag("list"),
+            ops: optional(matches, "ops"),
         }
     }
 }
@@ -53,11 +59,16 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         cuda::preferred_conv_library(library)?;
     }
     let mut stopwatch = Stopwatch::new(&request.only, request.seconds, request.list, device);
-    op_loads::run(&mut stopwatch, device)?;
-    network_loads::run(&mut stopwatch, device)?;
-    // They would take a processor minutes: only for who asks.
-    if request.only.starts_with(device_loads::PREFIX) {
-        device_loads::run(&mut stopwatch, device, request.small)?;
+    if let Some(file) = &request.ops {
+        stopwatch = stopwatch.with_shortest_run(table_loads::SHORTEST_RUN);
+        table_loads::run(&mut stopwatch, device, file)?;
+    } else {
+        op_loads::run(&mut stopwatch, device)?;
+        network_loads::run(&mut stopwatch, device)?;
+        // They would take a processor minutes: only for who asks.
+        if request.only.starts_with(device_loads::PREFIX) {
+            device_loads::run(&mut stopwatch, device, request.small)?;
+        }
     }
     if stopwatch.met() == 0 {
         return Err(Failure::Refused(format!(

@@ -17,6 +17,6 @@ mod report;
 mod schedule;
 mod set;
 
-pub use facts::Facts;
+pub use facts::{Facts, require_grad};
 pub use report::{Report, Tally};
 pub use set::{Case, Inputs, Set, SetError, Stored};

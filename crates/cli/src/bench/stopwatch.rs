@@ -10,9 +10,10 @@ use crate::failure::Failure;
 
 /// The fewest and the most runs of a workload.
 const RUNS: std::ops::Range<usize> = 5..400;
-/// On a device a run has as many calls as take this long, so that the wait at its end is a small part of it; at most so many.
+/// Seconds that a run on a device takes at least, so that the wait at its end is a small part of it.
 const DEVICE_RUN: f64 = 0.005;
-const DEVICE_CALLS: usize = 1000;
+/// The most calls of a run that is made longer.
+const MOST_CALLS: usize = 1000;
 
 /// What one call of a workload needs at the least, which tells how much of the machine it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Stopwatch {
     seconds: f64,
     list: bool,
     device: Device,
+    /// As many calls make a run as take so many seconds, at most [`MOST_CALLS`]; 0 for the number that a workload states.
+    shortest_run: f64,
     met: usize,
     failed: usize,
 }
@@ -43,9 +46,19 @@ impl Stopwatch {
             seconds,
             list,
             device,
+            shortest_run: match device {
+                Device::Cpu => 0.0,
+                _ => DEVICE_RUN,
+            },
             met: 0,
             failed: 0,
         }
+    }
+
+    /// With runs of at least so many seconds, whatever number of calls the workloads state.
+    pub(crate) fn with_shortest_run(mut self, seconds: f64) -> Stopwatch {
+        self.shortest_run = self.shortest_run.max(seconds);
+        self
     }
 
     /// How many workloads were asked for among those met so far.
@@ -115,15 +128,15 @@ impl Stopwatch {
         call()?;
         call()?;
         self.wait()?;
-        if !self.device.is_cpu() {
+        if self.shortest_run > 0.0 {
             let run = Instant::now();
             for _ in 0..inner {
                 call()?;
             }
             self.wait()?;
-            let longer = DEVICE_RUN / run.elapsed().as_secs_f64().max(1e-9);
+            let longer = self.shortest_run / run.elapsed().as_secs_f64().max(1e-9);
             inner = (inner as f64 * longer.max(1.0)) as usize;
-            inner = inner.clamp(1, DEVICE_CALLS);
+            inner = inner.clamp(1, MOST_CALLS);
         }
         let mut times = Vec::new();
         let start = Instant::now();

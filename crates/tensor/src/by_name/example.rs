@@ -7,7 +7,7 @@
 //!   kinks are. A word before the shape asks for other elements: see [`Fill`];
 //! - lists: of tensors in parentheses, `([2,3],[3])`; of all else in brackets. Where the signature takes no tensor, brackets
 //!   are a list: `dim=[0,1]`;
-//! - in an index, `...` and `1:3`.
+//! - in an index, `...` and `1:3`; several in parentheses, where a tensor has a word: `(1:3,index<4[2])`.
 //!
 //! Elements are a function of the seed alone.
 
@@ -30,30 +30,42 @@ impl Entry {
         dtype: DType,
         seed: u64,
     ) -> Result<Vec<(&'static str, Value)>> {
+        self.read_arguments(self.example, device, dtype, seed)
+    }
+
+    /// The arguments that `text` writes, in the language of examples; as [`example_arguments`](Entry::example_arguments) else.
+    ///
+    /// # Errors
+    /// If the text is malformed or names a parameter that there isn't, or `device` can't hold `dtype`.
+    pub fn read_arguments(
+        &self,
+        text: &str,
+        device: Device,
+        dtype: DType,
+        seed: u64,
+    ) -> Result<Vec<(&'static str, Value)>> {
         let mut reader = Reader {
             device,
             dtype,
             stream: PhiloxStream::new(seed, 0),
             drawn: 0,
         };
-        let arguments = parts(self.example, ' ').into_iter().map(|part| {
+        let arguments = parts(text, ' ').into_iter().map(|part| {
             let parameter = part
                 .split_once('=')
-                .and_then(|(name, text)| Some((self.parameter(name)?, text)));
-            let Some((parameter, text)) = parameter else {
-                return Err(self.malformed(part));
+                .and_then(|(name, written)| Some((self.parameter(name)?, written)));
+            let Some((parameter, written)) = parameter else {
+                return Err(self.malformed(part, text));
             };
-            let value = reader.value(text, parameter.kind)?;
-            Ok((parameter.name, value.ok_or_else(|| self.malformed(part))?))
+            let value = reader.value(written, parameter.kind)?;
+            let value = value.ok_or_else(|| self.malformed(part, text))?;
+            Ok((parameter.name, value))
         });
         arguments.collect()
     }
 
-    fn malformed(&self, part: &str) -> Error {
-        let what = format!(
-            "\"{part}\" is no argument in its example \"{}\"",
-            self.example
-        );
+    fn malformed(&self, part: &str, text: &str) -> Error {
+        let what = format!("\"{part}\" is no argument in \"{text}\"");
         Error::argument(self.name, what).with_hint(format!("its signature is {}", self.signature))
     }
 }
@@ -86,7 +98,7 @@ fn inside(text: &str, open: char, close: char) -> Option<&str> {
 /// What the elements of a tensor are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fill {
-    /// Normal, none within 0.02 of a multiple of 1/2.
+    /// `normal`, or no word: normal, none within 0.02 of a multiple of 1/2.
     Normal,
     /// `positive`: from 0.1 to 2.6.
     Positive,
@@ -113,7 +125,7 @@ enum Fill {
 impl Fill {
     fn named(word: &str) -> Option<Fill> {
         Some(match word {
-            "" => Fill::Normal,
+            "" | "normal" => Fill::Normal,
             "positive" => Fill::Positive,
             "above1" => Fill::Above1,
             "unit" => Fill::Unit,
@@ -142,7 +154,11 @@ impl Reader {
     fn value(&mut self, text: &str, kind: Kind) -> Result<Option<Value>> {
         let takes_tensors = matches!(kind, Kind::Tensor | Kind::Tensors | Kind::Operand);
         if let Some(items) = inside(text, '(', ')') {
-            return self.list(items, Kind::Tensor);
+            let kind = match kind {
+                Kind::Any => Kind::Any,
+                _ => Kind::Tensor,
+            };
+            return self.list(items, kind);
         }
         if let Some((word, size)) = text.strip_suffix(']').and_then(|text| text.split_once('['))
             && (!word.is_empty() || takes_tensors)
